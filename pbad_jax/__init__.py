@@ -1,0 +1,25 @@
+"""pbad_jax: articulated bodies by position-based time integration, in JAX.
+
+Pan & Manocha, "Time Integrating Articulated Body Dynamics Using Position-Based Collocation Methods". Everything here
+is a pure function of pytrees; nothing runs at import, and no JAX setting is touched.
+"""
+
+from pbad_jax.build import Actuator, Body, Geom, Joint, build_model
+from pbad_jax.builders import chain, spider, swimmer
+from pbad_jax.energy import angular_momentum, kinetic_energy, linear_momentum, potential_energy
+from pbad_jax.errors import (
+    ModelError,
+    ModelFileError,
+    OptionError,
+    StateError,
+    Status,
+    UnsupportedFeatureError,
+    UnsupportedFeatureWarning,
+)
+from pbad_jax.forces import Load, Point
+from pbad_jax.kinematics import Poses, forward_kinematics
+from pbad_jax.model import Model, State, make_state, with_forces
+from pbad_jax.schemes import Scheme, legendre, radau
+from pbad_jax.stepping import Options, StepInfo, Trajectory, make_step, rollout
+
+__version__ = "0.1.0"

@@ -1,0 +1,625 @@
+"""`build_model`: from plain Python descriptions to a checked `Model`.
+
+Everything a user or a file can get wrong about a mechanism is caught here, once, before anything is traced:
+the file importers come through this door too.
+"""
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax import forces as force_laws
+from pbad_jax import inertia, joints
+from pbad_jax.errors import ModelError, OptionError
+from pbad_jax.model import JOINT_PRIMITIVES, Geometry, JointInfo, Mesh, Model, Topology
+
+GEOM_TYPES = ("plane", "sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh")
+IDENTITY = (1.0, 0.0, 0.0, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Joint:
+    """One joint of a body.
+
+    Attributes:
+        type: fixed, hinge, slide, universal, ball, planar or free.
+        axis: hinge, slide: (3,). universal: (2,3), the outer axis first, default x then y. planar: (2,3), the
+            two directions of sliding, default x and y; it turns about their normal. In the body's frame.
+        anchor: (3,) m, the point of the body that the rotation holds still.
+        reference: rad or m; the value of q at which the body sits at its `position` and `quaternion`.
+        damping, stiffness, armature, friction_loss: one number for all its degrees of freedom, SI units.
+        spring_reference: the q at which the spring is at rest; None = the configuration `q0`.
+        range: (low, high) rad or m, None = free. Hinges, slides and universals.
+    """
+
+    type: str
+    axis: Any = None
+    name: str = ""
+    anchor: Any = (0.0, 0.0, 0.0)
+    reference: float = 0.0
+    damping: float = 0.0
+    stiffness: float = 0.0
+    spring_reference: Any = None
+    armature: float = 0.0
+    friction_loss: float = 0.0
+    range: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Geom:
+    """A shape fixed to a body; sizes as in `model.Geometry`, pose in the body's frame."""
+
+    type: str
+    size: Any = (0.0, 0.0, 0.0)
+    position: Any = (0.0, 0.0, 0.0)
+    quaternion: Any = IDENTITY
+    rgba: Any = (0.62, 0.66, 0.72, 1.0)
+    friction: Any = (1.0, 0.005, 0.0001)
+    mesh: Mesh | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Body:
+    """One rigid body.
+
+    Attributes:
+        name: unique.
+        mass: kg. Zero is allowed where something massive hangs below.
+        com: (3,) m, centre of mass in the body's frame.
+        inertia: (3,3) kg m² about the centre of mass, in the body's axes.
+        parent: name or index of an earlier body; None = the world.
+        position, quaternion: the body's frame in its parent's at q = reference; (3,) m and (w,x,y,z).
+        joints: what lets it move against its parent, outermost first; none = welded.
+        geoms: its shapes.
+    """
+
+    name: str
+    mass: float = 0.0
+    com: Any = (0.0, 0.0, 0.0)
+    inertia: Any = ((0.0, 0.0, 0.0),) * 3
+    parent: str | int | None = None
+    position: Any = (0.0, 0.0, 0.0)
+    quaternion: Any = IDENTITY
+    joints: Sequence[Joint] = ()
+    geoms: Sequence[Geom] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Actuator:
+    """force = clip(gain · clip(control) + bias · (1, gear q, gear v)); the joint feels gear · force.
+
+    MuJoCo's motor (gain 1, bias 0), position servo (gain kp, bias (0, −kp, −kv)), velocity servo and general
+    affine actuator, on a hinge or a slide. Ranges None = unlimited.
+    """
+
+    joint: str
+    name: str = ""
+    gear: float = 1.0
+    gain: float = 1.0
+    bias: Any = (0.0, 0.0, 0.0)
+    control_range: Any = None
+    force_range: Any = None
+
+
+def build_model(
+    bodies: Sequence[Body],
+    *,
+    actuators: Sequence[Actuator] = (),
+    gravity: Any = (0.0, 0.0, -9.81),
+    q0: Any = None,
+    name: str = "model",
+    world_geoms: Sequence[Geom] = (),
+    fix_inertia: str = "error",
+    dtype: Any = None,
+    inactive: Sequence[str] = (),
+) -> Model:
+    """A `Model` from bodies in parent-first order, every input checked.
+
+    Args:
+        bodies: parents before children; several roots are fine.
+        actuators: on hinges and slides; they define the order of a control.
+        gravity: (3,) m/s².
+        q0: (nq,) reference configuration; default every joint at its `reference`.
+        name: for messages and files.
+        world_geoms: shapes that do not move.
+        fix_inertia: "error" refuses an inertia that breaks A + B ≥ C; "project" clamps it and warns.
+        dtype: float32 or float64; default float64 where JAX has it enabled, else float32.
+        inactive: features that the model carries without a force (importers fill this).
+
+    Returns:
+        The model with its own forces: gravity, and springs, dampers, actuators where there are any.
+
+    Raises:
+        ModelError: naming the body or joint, the value, the rule and the fix.
+        OptionError: for gravity, dtype or fix_inertia.
+    """
+    dtype = _dtype(dtype)
+    gravity = _vector(gravity, 3, "gravity", OptionError)
+    if fix_inertia not in ("error", "project"):
+        raise OptionError(f"fix_inertia={fix_inertia!r}: choose 'error' or 'project'")
+    bodies = list(bodies)
+    if not bodies:
+        raise ModelError("the model has no bodies: give build_model at least one Body")
+    parents = _parents(bodies)
+    draft = _Draft()
+    for index, (body, parent) in enumerate(zip(bodies, parents)):
+        _add_body(draft, index, body, parent, fix_inertia)
+    _check_unique([j.name for j in draft.joints], "joint")
+    drives = [_actuator(a, draft) for a in actuators]
+    _check_unique([a["name"] for a in drives], "actuator")
+    for geom in world_geoms:
+        _add_geom(draft, -1, geom, "the world")
+
+    topology = Topology(
+        name=name,
+        body_names=tuple(b.name for b in bodies),
+        body_parent=tuple(parents),
+        body_link=tuple(draft.body_link),
+        link_parent=tuple(draft.link_parent),
+        link_type=tuple(draft.link_type),
+        link_q=tuple(draft.link_q),
+        link_v=tuple(draft.link_v),
+        joints=tuple(draft.joints),
+        actuator_names=tuple(a["name"] for a in drives),
+        geom_types=tuple(g[0] for g in draft.geoms),
+        geom_bodies=tuple(g[1] for g in draft.geoms),
+        geom_meshes=tuple(g[2] for g in draft.geoms),
+        inactive=tuple(inactive) + _inactive(draft),
+    )
+    default_q0 = np.array(draft.q0)
+    q_ref = default_q0 if q0 is None else _vector(q0, topology.nq, "q0", ModelError)
+    _check_joint_inertia(draft, topology)
+
+    def array(x, *shape):
+        return jnp.asarray(np.asarray(x, float).reshape(shape), dtype)
+
+    nv, n, g = topology.nv, topology.n_links, len(draft.geoms)
+    model_forces: list[Any] = [force_laws.Gravity()]
+    if any(draft.stiffness):
+        rest = np.where(np.isnan(draft.spring_reference), q_ref, draft.spring_reference)
+        model_forces.append(force_laws.JointSpring(array(draft.stiffness, nv), array(rest, topology.nq)))
+    if any(draft.damping):
+        model_forces.append(force_laws.JointDamping(array(draft.damping, nv)))
+    if drives:
+        model_forces.append(_actuation(drives, array))
+    return Model(
+        topology=topology,
+        placement=array(draft.placement, n, 3, 4),
+        axis=array(draft.axis, n, 3),
+        anchor=array(draft.anchor, n, 3),
+        second_moment=array(draft.moment, n, 4, 4),
+        gravity=array(gravity, 3),
+        armature=array(draft.armature, nv),
+        joint_range=array(draft.range, nv, 2),
+        friction_loss=array(draft.friction_loss, nv),
+        q0=array(q_ref, topology.nq),
+        geometry=Geometry(
+            size=array([x[3] for x in draft.geoms], g, 3),
+            position=array([x[4] for x in draft.geoms], g, 3),
+            quaternion=array([x[5] for x in draft.geoms], g, 4),
+            rgba=array([x[6] for x in draft.geoms], g, 4),
+            friction=array([x[7] for x in draft.geoms], g, 3),
+        ),
+        forces=tuple(model_forces),
+    )
+
+
+class _Draft:
+    """Lists that grow while the bodies are walked; numpy only."""
+
+    def __init__(self):
+        self.body_link: list[int] = []
+        self.link_parent: list[int] = []
+        self.link_type: list[str] = []
+        self.link_q: list[int] = []
+        self.link_v: list[int] = []
+        self.link_body: list[str] = []
+        self.placement: list[np.ndarray] = []
+        self.axis: list[np.ndarray] = []
+        self.anchor: list[np.ndarray] = []
+        self.moment: list[np.ndarray] = []
+        self.joints: list[JointInfo] = []
+        self.q0: list[float] = []
+        self.spring_reference: list[float] = []
+        self.stiffness: list[float] = []
+        self.damping: list[float] = []
+        self.armature: list[float] = []
+        self.friction_loss: list[float] = []
+        self.range: list[tuple[float, float]] = []
+        self.geoms: list[tuple] = []
+
+
+def _add_body(draft: _Draft, index: int, body: Body, parent: int, fix_inertia: str) -> None:
+    """Append the links of one body: one a primitive joint, the last with the mass."""
+    where = f"body {body.name!r}"
+    M = _body_moment(body, where, fix_inertia)
+    pose = _pose(body.position, body.quaternion, where)
+    parent_link = -1 if parent < 0 else draft.body_link[parent]
+    if not body.joints:
+        parent_link = _add_link(draft, body.name, parent_link, joints.FIXED, pose)
+    for k, joint in enumerate(body.joints):
+        label = joint.name or (f"{body.name}_joint{k}" if len(body.joints) > 1 else f"{body.name}_joint")
+        parent_link, pose = _add_joint(draft, index, body, joint, label, parent, parent_link, pose)
+    draft.moment[parent_link] = M
+    draft.body_link.append(parent_link)
+    for geom in body.geoms:
+        _add_geom(draft, index, geom, where)
+
+
+def _add_link(draft, body_name, parent_link, kind, pose, axis=(0, 0, 0), anchor=(0, 0, 0)) -> int:
+    draft.link_parent.append(parent_link)
+    draft.link_type.append(kind)
+    draft.link_q.append(len(draft.q0) if kind != joints.FIXED else -1)
+    draft.link_v.append(len(draft.damping) if kind != joints.FIXED else -1)
+    draft.link_body.append(body_name)
+    draft.placement.append(pose)
+    draft.axis.append(np.asarray(axis, float))
+    draft.anchor.append(np.asarray(anchor, float))
+    draft.moment.append(np.zeros((4, 4)))
+    return len(draft.link_parent) - 1
+
+
+def _add_joint(draft, index, body, joint, label, parent, parent_link, pose):
+    """Append one user's joint; returns its last link and the placement for what follows in the body."""
+    where = f"joint {label!r} of body {body.name!r}"
+    if joint.type not in JOINT_PRIMITIVES:
+        raise ModelError(f"{where}: type {joint.type!r} is not one of {', '.join(JOINT_PRIMITIVES)}")
+    if joint.type == "free" and (parent >= 0 or len(body.joints) > 1):
+        raise ModelError(
+            f"{where}: a free joint must be the only joint of a body whose parent is the world; this one has "
+            f"{'parent ' + repr(parent) if parent >= 0 else str(len(body.joints)) + ' joints'}. Use a ball joint, or move the body."
+        )
+    axes = _axes(joint, where)
+    anchor = _vector(joint.anchor, 3, f"anchor of {where}", ModelError)
+    reference = _number(joint.reference, f"reference of {where}")
+    nq0, nv0 = len(draft.q0), len(draft.damping)
+    start = np.hstack([pose[:, 3], _unit_quaternion(body.quaternion, where)])
+    if joint.type == "free":  # its q is the pose itself
+        pose, anchor, reference = np.eye(4)[:3], np.zeros(3), 0.0
+    for kind, axis in zip(JOINT_PRIMITIVES[joint.type], axes):
+        if kind in (joints.HINGE, joints.SLIDE) and reference:
+            pose = _undo(pose, kind, axis, anchor, reference)
+        parent_link = _add_link(draft, body.name, parent_link, kind, pose, axis, anchor)
+        dofs = joints.PRIMITIVES[kind]
+        draft.q0.extend(IDENTITY if kind == joints.BALL else [reference] * dofs)
+        _add_dofs(draft, joint, dofs, where)
+        pose = np.eye(4)[:3]
+    if joint.type == "free":
+        draft.q0[nq0:] = start.tolist()
+    nq, nv = len(draft.q0) - nq0, len(draft.damping) - nv0
+    rest = [np.nan] * nq if joint.spring_reference is None else np.atleast_1d(joint.spring_reference)
+    if len(rest) != nq:
+        raise ModelError(f"spring_reference of {where} has {len(rest)} entries; its q has {nq}")
+    draft.spring_reference.extend(float(x) for x in rest)
+    draft.joints.append(JointInfo(label, joint.type, index, nq0, nq, nv0, nv))
+    return parent_link, pose
+
+
+def _add_dofs(draft: _Draft, joint: Joint, dofs: int, where: str) -> None:
+    for field in ("stiffness", "damping", "armature", "friction_loss"):
+        value = _number(getattr(joint, field), f"{field} of {where}")
+        if value < 0:
+            raise ModelError(f"{field} of {where} is {value:g}; it must be ≥ 0, or energy is created. Change its sign.")
+        getattr(draft, field).extend([value] * dofs)
+    low, high = (-np.inf, np.inf) if joint.range is None else np.asarray(joint.range, float)
+    if not low <= high:  # also catches NaN
+        raise ModelError(f"range of {where} is ({low:g}, {high:g}); low must not exceed high. Swap them.")
+    draft.range.extend([(low, high)] * dofs)
+
+
+def _add_geom(draft: _Draft, body: int, geom: Geom, where: str) -> None:
+    where = f"geom {geom.type!r} on {where}"
+    if geom.type not in GEOM_TYPES:
+        raise ModelError(f"{where}: type must be one of {', '.join(GEOM_TYPES)}")
+    if (geom.type == "mesh") != (geom.mesh is not None):
+        raise ModelError(f"{where}: a mesh belongs to type 'mesh', and only there")
+    size = np.zeros(3)
+    given = np.atleast_1d(np.asarray(geom.size, float))
+    if given.size > 3 or not np.all(given >= 0):
+        raise ModelError(f"size of {where} is {given.tolist()}; it needs up to three numbers ≥ 0, m")
+    size[: given.size] = given
+    draft.geoms.append(
+        (
+            geom.type, body, geom.mesh, size, _vector(geom.position, 3, f"position of {where}", ModelError),
+            _unit_quaternion(geom.quaternion, where), _vector(geom.rgba, 4, f"rgba of {where}", ModelError),
+            _vector(geom.friction, 3, f"friction of {where}", ModelError),
+        )
+    )  # fmt: skip
+
+
+def _parents(bodies: list[Body]) -> list[int]:
+    """Parent indices, after checks of names, cycles and order."""
+    names = [b.name for b in bodies]
+    _check_unique(names, "body")
+    index = {n: i for i, n in enumerate(names)}
+
+    def resolve(i: int, parent) -> int:
+        where = f"body {names[i]!r} (index {i})"
+        if parent is None:
+            return -1
+        if isinstance(parent, str):
+            if parent not in index:
+                raise ModelError(f"{where}: no body is called {parent!r}; known: {', '.join(names[:8])}")
+            return index[parent]
+        if not -1 <= int(parent) < len(bodies):
+            raise ModelError(f"{where}: parent index {parent} is outside 0..{len(bodies) - 1}")
+        return int(parent)
+
+    parents = [resolve(i, b.parent) for i, b in enumerate(bodies)]
+    for i in range(len(bodies)):
+        path, j = [i], parents[i]
+        while j >= 0 and j not in path:
+            path.append(j)
+            j = parents[j]
+        if j >= 0:
+            cycle = path[path.index(j) :] + [j]
+            raise ModelError("the parents form a cycle: " + " -> ".join(names[k] for k in cycle))
+    for i, p in enumerate(parents):
+        if p >= i:
+            raise ModelError(
+                f"body {names[i]!r} (index {i}): its parent {names[p]!r} has index {p}; parents must come first. Reorder the list."
+            )
+    return parents
+
+
+def _body_moment(body: Body, where: str, fix_inertia: str) -> np.ndarray:
+    """The checked second moment (4,4) of one body."""
+    mass = _number(body.mass, f"mass of {where}")
+    if mass < 0:
+        raise ModelError(f"mass of {where} is {mass:g} kg; it must be ≥ 0")
+    com = _vector(body.com, 3, f"com of {where}", ModelError)
+    _no_tracer(body.inertia, f"inertia of {where}")
+    I = np.asarray(body.inertia, float)
+    if I.shape != (3, 3):
+        raise ModelError(
+            f"inertia of {where} has shape {I.shape}, wanted (3, 3): [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]] "
+            "about the centre of mass, kg m²"
+        )
+    if not np.all(np.isfinite(I)):
+        raise ModelError(f"inertia of {where} holds NaN or inf: {I.tolist()}")
+    scale = np.abs(I).max()
+    skew = np.abs(I - I.T)
+    if skew.max() > 1e-9 * max(scale, 1e-300):
+        a, b = np.unravel_index(skew.argmax(), (3, 3))
+        raise ModelError(
+            f"inertia of {where} is not symmetric: entry [{a},{b}] = {I[a, b]:.9g} but [{b},{a}] = {I[b, a]:.9g}"
+        )
+    moments = np.linalg.eigvalsh(I)
+    if moments[0] < -1e-9 * scale:
+        raise ModelError(f"inertia of {where} has negative principal moments {moments.tolist()} kg m²; all must be ≥ 0")
+    gap = moments[2] - moments[0] - moments[1]
+    if gap > 1e-9 * scale:
+        if fix_inertia == "error":
+            raise ModelError(
+                f"inertia of {where}: principal moments {moments.tolist()} break A + B ≥ C by {gap:.3g} kg m², so no "
+                "mass distribution has it and the energy has no lower bound. Correct it, or pass fix_inertia='project'."
+            )
+        values, vectors = np.linalg.eigh(inertia.central_moment(I))
+        I = inertia.inertia_from_central_moment(vectors @ np.diag(np.maximum(values, 0)) @ vectors.T)
+        warnings.warn(f"inertia of {where} broke A + B ≥ C by {gap:.3g} kg m² and was projected", stacklevel=4)
+    return inertia.second_moment(mass, com, I)
+
+
+def _check_joint_inertia(draft: _Draft, topology: Topology) -> None:
+    """Refuse joints that move no mass, at a generic configuration (a zero there is a zero everywhere)."""
+    rng = np.random.default_rng(0)
+    n = topology.n_links
+    T, S = np.zeros((n, 4, 4)), np.zeros((n, 4, 4))
+    for i, kind in enumerate(topology.link_type):
+        L = np.vstack([draft.placement[i], [0, 0, 0, 1.0]])
+        if kind in (joints.HINGE, joints.SLIDE):
+            L[:3] = _undo(L[:3], kind, draft.axis[i], draft.anchor[i], rng.uniform(0.3, 1.2))
+        elif kind == joints.BALL:
+            p = rng.normal(size=4)
+            R = np.eye(3) + _rotation_minus_identity(p / np.linalg.norm(p))
+            L = L @ np.block(
+                [[R, (draft.anchor[i] - R @ draft.anchor[i])[:, None]], [np.zeros((1, 3)), np.ones((1, 1))]]
+            )
+        p = topology.link_parent[i]
+        T[i] = L if p < 0 else T[p] @ L
+    for i in reversed(range(n)):
+        S[i] += T[i] @ draft.moment[i] @ T[i].T
+        if topology.link_parent[i] >= 0:
+            S[topology.link_parent[i]] += S[i]
+    for i, kind in enumerate(topology.link_type):
+        if kind == joints.FIXED:
+            continue
+        screws = [T[i] @ s @ np.linalg.inv(T[i]) for s in _local_screws(kind, draft.axis[i], draft.anchor[i])]
+        block = np.array([[np.sum((a @ S[i]) * b) for b in screws] for a in screws])
+        first = topology.link_v[i]
+        block += np.diag(draft.armature[first : first + len(screws)])
+        size = np.trace(S[i]) + np.trace(block)
+        if np.linalg.eigvalsh(block)[0] <= 1e-12 * size or size == 0:
+            joint = next(j.name for j in draft.joints if j.v <= first < j.v + j.nv)
+            raise ModelError(
+                f"body {draft.link_body[i]!r}, joint {joint!r} ({kind}): it moves no "
+                f"{'mass' if kind == joints.SLIDE else 'inertia'} ({np.linalg.eigvalsh(block)[0]:.3g}), so its acceleration is undefined. "
+                "Give the body or one below it a mass and an inertia, or the joint an armature."
+            )
+
+
+def _local_screws(kind: str, axis, anchor) -> list[np.ndarray]:
+    """The constant screws σ (4,4) of a primitive joint, numpy."""
+    out = []
+    for a in np.eye(3) if kind == joints.BALL else [axis]:
+        s = np.zeros((4, 4))
+        if kind == joints.SLIDE:
+            s[:3, 3] = a
+        else:
+            s[:3, :3] = np.cross(np.eye(3), a) * -1
+            s[:3, 3] = -s[:3, :3] @ anchor
+        out.append(s)
+    return out
+
+
+def _inactive(draft: _Draft) -> tuple[str, ...]:
+    """What the model carries that has no force yet."""
+    out = []
+    limited = sum(np.isfinite(r).any() for r in draft.range)
+    if limited:
+        out.append(f"joint range ({limited} degrees of freedom)")
+    if any(draft.friction_loss):
+        out.append(f"joint friction loss ({sum(x > 0 for x in draft.friction_loss)} degrees of freedom)")
+    return tuple(out)
+
+
+def _actuator(a: Actuator, draft: _Draft) -> dict:
+    name = a.name or f"{a.joint}_actuator"
+    where = f"actuator {name!r}"
+    joint = next((j for j in draft.joints if j.name == a.joint), None)
+    if joint is None:
+        raise ModelError(
+            f"{where}: no joint is called {a.joint!r}; known: {', '.join(j.name for j in draft.joints[:8])}"
+        )
+    if joint.nv != 1:
+        raise ModelError(f"{where}: joint {a.joint!r} is {joint.type}; an actuator drives a hinge or a slide")
+    ranges = {}
+    for field in ("control_range", "force_range"):
+        low, high = (-np.inf, np.inf) if getattr(a, field) is None else np.asarray(getattr(a, field), float)
+        if not low <= high:
+            raise ModelError(f"{field} of {where} is ({low:g}, {high:g}); low must not exceed high")
+        ranges[field] = (low, high)
+    return {
+        "name": name, "q": joint.q, "v": joint.v, "gear": _number(a.gear, f"gear of {where}"),
+        "gain": _number(a.gain, f"gain of {where}"), "bias": _vector(a.bias, 3, f"bias of {where}", ModelError), **ranges,
+    }  # fmt: skip
+
+
+def _actuation(drives: list[dict], array) -> force_laws.Actuation:
+    n = len(drives)
+    return force_laws.Actuation(
+        gear=array([d["gear"] for d in drives], n),
+        gain=array([d["gain"] for d in drives], n),
+        bias=array([d["bias"] for d in drives], n, 3),
+        control_range=array([d["control_range"] for d in drives], n, 2),
+        force_range=array([d["force_range"] for d in drives], n, 2),
+        q_index=tuple(d["q"] for d in drives),
+        v_index=tuple(d["v"] for d in drives),
+    )
+
+
+def _axes(joint: Joint, where: str) -> list[np.ndarray]:
+    """One unit axis for each primitive joint (zero where it has none)."""
+    zero = np.zeros(3)
+    if joint.type in ("fixed", "ball"):
+        return [zero]
+    if joint.type == "free":
+        return [*np.eye(3), zero]
+    if joint.type in ("hinge", "slide"):
+        return [_unit(joint.axis if joint.axis is not None else (0, 0, 1), f"axis of {where}")]
+    given = np.asarray(joint.axis if joint.axis is not None else ((1, 0, 0), (0, 1, 0)), float)
+    if given.shape != (2, 3):
+        raise ModelError(f"axis of {where} has shape {given.shape}; a {joint.type} joint wants two axes, (2, 3)")
+    a, b = (_unit(x, f"axis of {where}") for x in given)
+    angle = np.degrees(np.arccos(np.clip(abs(a @ b), 0, 1)))
+    if angle < 1e-3:
+        raise ModelError(
+            f"axes of {where} are parallel (angle {angle:.2g}°); a {joint.type} joint needs two directions"
+        )
+    if joint.type == "universal":
+        return [a, b]
+    return [a, b, np.cross(a, b) / np.linalg.norm(np.cross(a, b))]
+
+
+def _undo(pose: np.ndarray, kind: str, axis, anchor, reference: float) -> np.ndarray:
+    """Pose J(−reference), so that q = reference leaves the body at its placement. (3,4)"""
+    J = np.eye(4)
+    if kind == joints.SLIDE:
+        J[:3, 3] = -reference * np.asarray(axis)
+    else:
+        half = -0.5 * reference
+        D = _rotation_minus_identity(np.array([np.cos(half), *(np.sin(half) * np.asarray(axis))]))
+        J[:3, :3] += D
+        J[:3, 3] = -D @ anchor
+    return (np.vstack([pose, [0, 0, 0, 1.0]]) @ J)[:3]
+
+
+def _pose(position, quaternion, where: str) -> np.ndarray:
+    p = _unit_quaternion(quaternion, where)
+    R = np.eye(3) + _rotation_minus_identity(p)
+    return np.hstack([R, _vector(position, 3, f"position of {where}", ModelError)[:, None]])
+
+
+def _rotation_minus_identity(p: np.ndarray) -> np.ndarray:
+    """joints.rotation_minus_identity in numpy's float64, whatever JAX's precision."""
+    w, u = p[0], p[1:]
+    U = np.array([[0, -u[2], u[1]], [u[2], 0, -u[0]], [-u[1], u[0], 0]])
+    return 2 * (w * U + U @ U)
+
+
+def _unit_quaternion(p, where: str) -> np.ndarray:
+    p = _vector(p, 4, f"quaternion of {where}", ModelError)
+    norm = np.linalg.norm(p)
+    if norm < 1e-12:
+        raise ModelError(f"quaternion of {where} is zero; it must be a rotation, identity = (1, 0, 0, 0)")
+    return p / norm
+
+
+def _unit(a, where: str) -> np.ndarray:
+    a = _vector(a, 3, where, ModelError)
+    norm = np.linalg.norm(a)
+    if norm < 1e-12:
+        raise ModelError(f"{where} is the zero vector; it must have a direction")
+    if abs(norm - 1) > 1e-3:
+        warnings.warn(f"{where} has length {norm:.6g} and was normalised", stacklevel=5)
+    return a / norm
+
+
+def _vector(x, size: int, what: str, error) -> np.ndarray:
+    _no_tracer(x, what)
+    try:
+        x = np.asarray(x, float)
+    except (TypeError, ValueError):
+        raise error(f"{what} is {x!r:.60}; wanted {size} numbers") from None
+    if x.shape != (size,):
+        raise error(f"{what} has shape {x.shape}; wanted ({size},)")
+    if not np.all(np.isfinite(x)):
+        raise error(f"{what} is {x.tolist()}; every entry must be finite")
+    return x
+
+
+def _number(x, what: str) -> float:
+    _no_tracer(x, what)
+    try:
+        value = float(x)
+    except (TypeError, ValueError):
+        raise ModelError(f"{what} is {x!r:.60}; wanted one number") from None
+    if not np.isfinite(value):
+        raise ModelError(f"{what} is {value}; it must be finite")
+    return value
+
+
+def _no_tracer(x, what: str) -> None:
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x)):
+        raise ModelError(
+            f"{what} is traced: build_model must run outside jit, vmap and grad, because it checks values. Build the "
+            "model once and trace its arrays, e.g. dataclasses.replace(model, second_moment=...)."
+        )
+
+
+def _check_unique(names: list[str], what: str) -> None:
+    seen: dict[str, int] = {}
+    for i, name in enumerate(names):
+        if not isinstance(name, str) or not name:
+            raise ModelError(f"{what} {i} has the name {name!r}; it must be a non-empty string")
+        if name in seen:
+            raise ModelError(f"two {what}s are called {name!r}: number {seen[name]} and number {i}. Rename one.")
+        seen[name] = i
+
+
+def _dtype(dtype) -> np.dtype:
+    x64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    dtype = np.dtype(dtype if dtype is not None else (np.float64 if x64 else np.float32))
+    if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise OptionError(f"dtype {dtype} is not float32 or float64")
+    if dtype == np.float64 and not x64:
+        raise OptionError(
+            "dtype float64 was asked for, but JAX has it switched off: call jax.config.update('jax_enable_x64', True) "
+            "before anything else, or set JAX_ENABLE_X64=1"
+        )
+    return dtype

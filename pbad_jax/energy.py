@@ -1,0 +1,30 @@
+"""Energies and momenta of a state."""
+
+import jax
+import jax.numpy as jnp
+
+from pbad_jax import kinematics as kin
+from pbad_jax import objectives
+from pbad_jax.forces import Point, total_potential
+from pbad_jax.model import Model, State
+
+
+def kinetic_energy(model: Model, state: State) -> jax.Array:
+    """½ vᵀ mass_matrix v, J; armature included."""
+    return objectives.kinetic_energy(model, state.q, state.v)
+
+
+def potential_energy(model: Model, state: State) -> jax.Array:
+    """Potential energy of all forces that have one (gravity, springs), J; gravity's zero is the world's origin."""
+    at = Point(state.q, state.v, kin.transforms(model, state.q), state.time, jnp.zeros(model.nu, model.dtype))
+    return total_potential(model, at)
+
+
+def linear_momentum(model: Model, state: State) -> jax.Array:
+    """Σ m ċ, (3,) kg m/s."""
+    return objectives.momentum(model, state.q, state.v)[0]
+
+
+def angular_momentum(model: Model, state: State) -> jax.Array:
+    """∫ρ P × Ṗ about the world's origin, (3,) kg m²/s."""
+    return objectives.momentum(model, state.q, state.v)[1]

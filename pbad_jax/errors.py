@@ -1,0 +1,63 @@
+"""Every exception that pbad_jax raises, and the status codes of a step.
+
+Exceptions are for what can be seen before tracing: files, models, options, shapes. Their message names
+the object, the value, the rule and the fix. What goes wrong afterwards, inside `jit`, is a `Status`.
+"""
+
+import enum
+
+
+class ModelError(ValueError):
+    """A model breaks a physical or structural rule."""
+
+
+class ModelFileError(ModelError):
+    """A model file cannot be read, or says something impossible."""
+
+
+class UnsupportedFeatureError(ModelFileError):
+    """A model file asks for things that this library cannot honour. `features` lists all of them."""
+
+    def __init__(self, message: str, features: tuple[str, ...] = ()):
+        super().__init__(message)
+        self.features = features
+
+
+class OptionError(ValueError):
+    """An option has a value that is not allowed."""
+
+
+class StateError(ValueError):
+    """A state or a control does not fit its model."""
+
+
+class UnsupportedFeatureWarning(UserWarning):
+    """A model was loaded although some of its features have no effect."""
+
+
+class Status(enum.IntEnum):
+    """How a step ended; stored as int8 for every step of every lane."""
+
+    CONVERGED = 0
+    MAX_ITER = 1
+    STALLED = 2
+    NONFINITE_INPUT = 3
+    NONFINITE_EVAL = 4
+    BRANCH = 5
+    FROZEN = 6
+
+    @property
+    def advice(self) -> str:
+        """One sentence: what happened, and what to do about it."""
+        return _ADVICE[self]
+
+
+_ADVICE = {
+    Status.CONVERGED: "The residual is below the tolerance and the motion is continuous.",
+    Status.MAX_ITER: "The iteration limit came first: halve dt, or raise max_iterations.",
+    Status.STALLED: "No step reduces the residual any further: halve dt, or loosen the tolerance.",
+    Status.NONFINITE_INPUT: "The state, the control or the model holds NaN or inf: look at what was passed in.",
+    Status.NONFINITE_EVAL: "The equations gave NaN or inf: look for overflowing forces, or halve dt.",
+    Status.BRANCH: "The root found is not continuous with the last step: halve dt, or take radau(1) or radau(2).",
+    Status.FROZEN: "An earlier step of this lane failed and its last good state is kept: start from a new state.",
+}

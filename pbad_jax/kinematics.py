@@ -1,0 +1,361 @@
+"""T(q), its increments, its velocity field, and the screws that are its derivatives by joint.
+
+Two ways down the tree, equal to rounding: `transforms_serial` is the paper's forward pass, one `lax.scan`
+over the links; `transforms` and `increments` jump pointers, so their depth is O(log N).
+
+Work is done about one `origin`, a point near the bodies, so that float32 does not suffer far from zero:
+`Frames.T` holds T with that origin subtracted from the translations, and the screws are taken about it.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax import joints
+from pbad_jax.joints import compose, homogeneous, matmul, matvec, tangent_compose
+from pbad_jax.model import Model, Topology
+
+
+class Poses(NamedTuple):
+    """Body poses in the world: position (nbody,3) m, rotation (nbody,3,3)."""
+
+    position: jax.Array
+    rotation: jax.Array
+
+
+class Frames(NamedTuple):
+    """One configuration, ready for the recurrences of atom.py and atom_parallel.py.
+
+    T: (N,3,4) world transforms about the origin; L: (N,3,4) local transforms T^{p(i)} L^i = T^i (a root's L
+    holds its T); s: (nv,6) world screws (ω, v) of every degree of freedom about the origin, ∂T^l/∂q_x = ŝ_x T^l.
+    """
+
+    T: jax.Array
+    L: jax.Array
+    s: jax.Array
+
+
+class Tree(NamedTuple):
+    """Constant index tables of a topology, numpy; -1 is replaced by N, a padded world link."""
+
+    jumps: tuple[np.ndarray, ...]  # (N,) the 2^k-th ancestor, for each k
+    above: np.ndarray  # (N,N) bool, above[i,j]: i is j or an ancestor of j
+    dof_link: np.ndarray  # (nv,) link of each degree of freedom
+    dof_slide: np.ndarray  # (nv,) bool
+    dof_ball: np.ndarray  # (nv,) -1, or which of a ball's three it is
+    dof_order: np.ndarray  # (nv,nv) 1 where x lies above y, 1/2 on the same link, else 0
+    dof_above_link: np.ndarray  # (nv,N) 1 where the dof moves the link
+    ancestors: np.ndarray  # (N,depth) i, parent(i), ... padded with N
+    link_q: np.ndarray  # (N,) index of a hinge's or slide's q, else 0
+    hinge: np.ndarray  # (N,) bool
+    slide: np.ndarray  # (N,) bool
+    balls: np.ndarray  # links that are balls
+    ball_q: np.ndarray  # (nball,4) indices in q
+    ball_v: np.ndarray  # (nball,3) indices in v
+    scalar_q: np.ndarray  # indices in q of hinges and slides
+    scalar_v: np.ndarray  # and in v
+
+
+@functools.lru_cache(maxsize=256)
+def tree(topology: Topology) -> Tree:
+    """The index tables of a topology; made once."""
+    n = topology.n_links
+    parent = np.array([p if p >= 0 else n for p in topology.link_parent] + [n])
+    jumps, jump = [], parent.copy()
+    while np.any(jump[:n] != n):
+        jumps.append(jump[:n].copy())
+        jump = jump[jump]
+    above = np.zeros((n, n), bool)
+    chains = []
+    for i in range(n):
+        chain, j = [], i
+        while j != n:
+            above[j, i] = True
+            chain.append(j)
+            j = parent[j]
+        chains.append(chain)
+    depth = max(map(len, chains))
+    kinds = np.array(topology.link_type)
+    dofs = [(i, k) for i, t in enumerate(kinds) for k in range(joints.PRIMITIVES[t])]
+    dofs.sort(key=lambda d: topology.link_v[d[0]] + d[1])
+    link = np.array([d[0] for d in dofs], int)
+    same = link[:, None] == link[None, :]
+    balls = np.flatnonzero(kinds == joints.BALL)
+    scalar = np.flatnonzero((kinds == joints.HINGE) | (kinds == joints.SLIDE))
+    link_q, link_v = np.array(topology.link_q), np.array(topology.link_v)
+    return Tree(
+        jumps=tuple(jumps),
+        above=above,
+        dof_link=link,
+        dof_slide=kinds[link] == joints.SLIDE,
+        dof_ball=np.array([k if kinds[i] == joints.BALL else -1 for i, k in dofs], int),
+        dof_order=np.where(same, 0.5, above[link][:, link].astype(float)),
+        dof_above_link=above[link].astype(float),
+        ancestors=np.array([c + [n] * (depth - len(c)) for c in chains]),
+        link_q=np.where((kinds == joints.HINGE) | (kinds == joints.SLIDE), link_q, 0),
+        hinge=kinds == joints.HINGE,
+        slide=kinds == joints.SLIDE,
+        balls=balls,
+        ball_q=link_q[balls][:, None] + np.arange(4),
+        ball_v=link_v[balls][:, None] + np.arange(3),
+        scalar_q=link_q[scalar],
+        scalar_v=link_v[scalar],
+    )
+
+
+# --- the tangent space -----------------------------------------------------------------------------------
+
+
+def retract(model: Model, q: jax.Array, delta: jax.Array) -> jax.Array:
+    """Q ⊕ δ: addition, and q ⊗ exp(δ) for quaternions. q (nq,), δ (nv,) rad or m; the result is normalised."""
+    t = tree(model.topology)
+    out = q.at[t.scalar_q].add(delta[t.scalar_v])
+    if t.balls.size:
+        p = joints.quaternion_product(q[t.ball_q], joints.quaternion_exp(delta[t.ball_v]))
+        out = out.at[t.ball_q].set(joints.normalise(p))
+    return out
+
+
+def difference(model: Model, q_a: jax.Array, q_b: jax.Array) -> jax.Array:
+    """The δ (nv,) with q_a ⊕ δ = q_b, the shortest rotation for quaternions. The inverse of `retract`."""
+    t = tree(model.topology)
+    out = jnp.zeros(model.nv, q_b.dtype).at[t.scalar_v].set(q_b[t.scalar_q] - q_a[t.scalar_q])
+    if t.balls.size:
+        p = joints.quaternion_product(joints.quaternion_inverse(q_a[t.ball_q]), q_b[t.ball_q])
+        out = out.at[t.ball_v].set(joints.quaternion_log(p))
+    return out
+
+
+def identity_increment(model: Model) -> jax.Array:
+    """The increment z (nq,) of no motion: zeros, and (1,0,0,0) for quaternions."""
+    t = tree(model.topology)
+    z = np.zeros(model.nq)
+    z[t.ball_q[:, 0] if t.balls.size else []] = 1
+    return jnp.asarray(z, model.dtype)
+
+
+def compose_increment(model: Model, q: jax.Array, z: jax.Array) -> jax.Array:
+    """Q followed by the increment z, both in the layout of q: q + z, and q ⊗ z for quaternions."""
+    t = tree(model.topology)
+    out = q.at[t.scalar_q].add(z[t.scalar_q])
+    if t.balls.size:
+        p = joints.quaternion_product(q[t.ball_q], z[t.ball_q])
+        out = out.at[t.ball_q].set(joints.normalise(p))
+    return out
+
+
+def increment_between(model: Model, q_a: jax.Array, q_b: jax.Array) -> jax.Array:
+    """The increment z (nq,) that leads from q_a to q_b."""
+    t = tree(model.topology)
+    out = (q_b - q_a).astype(q_b.dtype)
+    if t.balls.size:
+        out = out.at[t.ball_q].set(joints.quaternion_product(joints.quaternion_inverse(q_a[t.ball_q]), q_b[t.ball_q]))
+    return out
+
+
+# --- local transforms ------------------------------------------------------------------------------------
+
+
+def joint_motion(model: Model, z: jax.Array) -> jax.Array:
+    """J(z) − identity of every link, (N,3,4), exact to rounding also for tiny z (nq,)."""
+    t = tree(model.topology)
+    n = model.topology.n_links
+    value = z[t.link_q] if model.nq else jnp.zeros(n, model.dtype)
+    half = jnp.where(t.hinge, 0.5 * value, 0.0)
+    p = jnp.concatenate([jnp.cos(half)[:, None], jnp.sin(half)[:, None] * model.axis], axis=1)
+    if t.balls.size:
+        p = p.at[t.balls].set(z[t.ball_q])
+    dR = joints.rotation_minus_identity(p)
+    slide = jnp.where(t.slide, value, 0.0)[:, None] * model.axis
+    return jnp.concatenate([dR, (slide - matvec(dR, model.anchor))[..., None]], axis=-1)
+
+
+def local_transforms(model: Model, q: jax.Array) -> jax.Array:
+    """L^i(q), the transform of link i in its parent, (N,3,4)."""
+    return model.placement + tangent_compose(model.placement, joint_motion(model, q))
+
+
+def joint_screws(model: Model) -> jax.Array:
+    """The constant screws σ_x (nv,3,4), each in its own link's frame: ∂L/∂q_x = L σ_x."""
+    axis, moment = _axis_moment(model)
+    t = tree(model.topology)
+    w = jnp.where(t.dof_slide[:, None], 0.0, axis)
+    v = jnp.where(t.dof_slide[:, None], axis, moment)
+    return jnp.concatenate([joints.hat(w), v[..., None]], axis=-1)
+
+
+def _axis_moment(model: Model) -> tuple[jax.Array, jax.Array]:
+    """Axis (nv,3) of every degree of freedom in its link's frame, and anchor × axis (nv,3)."""
+    t = tree(model.topology)
+    axis = model.axis[t.dof_link]
+    if t.balls.size:
+        unit = np.eye(3)[np.maximum(t.dof_ball, 0)]
+        axis = jnp.where((t.dof_ball >= 0)[:, None], jnp.asarray(unit, model.dtype), axis)
+    return axis, jnp.cross(model.anchor[t.dof_link], axis)
+
+
+# --- world transforms ------------------------------------------------------------------------------------
+
+
+def transforms_serial(model: Model, L: jax.Array) -> jax.Array:
+    """T^i = T^{p(i)} L^i by one scan over the links: the forward pass of the paper's Alg. 1. (N,3,4)."""
+    n = model.topology.n_links
+    parent = jnp.asarray([p if p >= 0 else n for p in model.topology.link_parent])
+    world = jnp.eye(4, dtype=L.dtype)[:3]
+    T0 = jnp.concatenate([jnp.zeros_like(L), world[None]])
+
+    def link(T, i):
+        return T.at[i].set(compose(T[parent[i]], L[i])), None
+
+    T, _ = jax.lax.scan(link, T0, jnp.arange(n))
+    return T[:n]
+
+
+def _world(x: jax.Array, value: jax.Array) -> jax.Array:
+    """X with a padded last row for the world link."""
+    return jnp.concatenate([x, value[None]])
+
+
+def transforms_parallel(model: Model, L: jax.Array) -> jax.Array:
+    """T^i = L^root ... L^i by pointer jumping: ⌈log₂ depth⌉ products. (N,3,4)."""
+    world = jnp.eye(4, dtype=L.dtype)[:3]
+    T = L
+    for jump in tree(model.topology).jumps:
+        T = compose(_world(T, world)[jump], T)
+    return T
+
+
+def transforms(model: Model, q: jax.Array) -> jax.Array:
+    """World transforms T(q) of all links, (N,3,4): rotation and translation (m). Paper, section 3."""
+    return transforms_parallel(model, local_transforms(model, q))
+
+
+def increments(model: Model, L: jax.Array, z: jax.Array) -> jax.Array:
+    """ΔT = T(q ⊕ z) − T(q) without subtracting transforms, (N,3,4).
+
+    With L = L(q) and ΔL = L (J(z) − E): Δ(A B) = ΔA (B + ΔB) + A ΔB, composed by pointer jumping. Its
+    relative error is that of one rounding, however small z is: what keeps float32 accurate at small dt.
+    """
+    dT = tangent_compose(L, joint_motion(model, z))
+    T = L
+    zero, world = jnp.zeros((3, 4), L.dtype), jnp.eye(4, dtype=L.dtype)[:3]
+    for jump in tree(model.topology).jumps:
+        A, dA = _world(T, world)[jump], _world(dT, zero)[jump]
+        new = T + dT
+        dT = matmul(dA, homogeneous(new)) + tangent_compose(A, dT)
+        T = compose(A, T)
+    return dT
+
+
+def frames(model: Model, q: jax.Array, origin: jax.Array | None = None) -> Frames:
+    """T, L and the screws at q. `origin` (3,) m, default the world's."""
+    L = local_transforms(model, q)
+    return with_screws(model, shift(transforms_parallel(model, L), origin), L)
+
+
+def shift(T: jax.Array, origin: jax.Array | None) -> jax.Array:
+    """T with its translations measured from `origin`."""
+    return T if origin is None else T.at[..., 3].add(-origin)
+
+
+def with_screws(model: Model, T: jax.Array, L: jax.Array) -> Frames:
+    """The Frames of transforms T (N,3,4) about an origin and local transforms L (N,3,4).
+
+    A hinge's or ball's axis a at anchor c gives ω = R a, v = (T c) × ω; a slide ω = 0, v = R a.
+    """
+    t = tree(model.topology)
+    axis, _ = _axis_moment(model)
+    Tx = T[t.dof_link]
+    a = matvec(Tx[..., :3], axis)
+    c = matvec(Tx[..., :3], model.anchor[t.dof_link]) + Tx[..., 3]
+    slide = t.dof_slide[:, None]
+    s = jnp.concatenate([jnp.where(slide, 0.0, a), jnp.where(slide, a, jnp.cross(c, a))], axis=-1)
+    return Frames(T=T, L=L, s=s)
+
+
+def twist_matrix(s: jax.Array) -> jax.Array:
+    """ŝ (...,3,4) of screws or twists s = (ω, v) (...,6)."""
+    return jnp.concatenate([joints.hat(s[..., :3]), s[..., 3:, None]], axis=-1)
+
+
+def velocity_field(model: Model, f: Frames, v: jax.Array) -> jax.Array:
+    """V^l = Σ_x ∂T^l/∂q_x v_x, (N,3,4) rad/s, m/s: the twist of every link times its T."""
+    twist = jnp.asarray(tree(model.topology).dof_above_link.T, v.dtype) @ (f.s * v[:, None])
+    return matmul(twist_matrix(twist), homogeneous(f.T))
+
+
+def transforms_derivative(model: Model, q: jax.Array) -> jax.Array:
+    """∂T^l/∂q_x, all entries, (N,nv,3,4). For tests and users; the recurrences never form it."""
+    f = frames(model, q)
+    dT = matmul(twist_matrix(f.s)[None], homogeneous(f.T)[:, None])
+    return dT * tree(model.topology).dof_above_link.T[:, :, None, None].astype(dT.dtype)
+
+
+def transforms_second_derivative(model: Model, q: jax.Array) -> jax.Array:
+    """∂²T^l/∂q_x∂q_y in exponential coordinates about q, all entries, (N,nv,nv,3,4).
+
+    ŝ_x ŝ_y T^l for x above y; on one link (a ball) the symmetric half of both orders.
+    """
+    f = frames(model, q)
+    t = tree(model.topology)
+    s = homogeneous(twist_matrix(f.s), last=0.0)
+    P = matmul(s[:, None], s[None, :])  # ŝ_x ŝ_y
+    W = jnp.asarray(t.dof_order, P.dtype)[..., None, None]
+    both = W * P + jnp.swapaxes(W * P, 0, 1)
+    moved = np.minimum(t.dof_above_link[:, None], t.dof_above_link[None, :])  # (nv,nv,N)
+    ddT = matmul(both[None], homogeneous(f.T)[:, None, None])[..., :3, :]
+    return ddT * jnp.asarray(np.moveaxis(moved, -1, 0), P.dtype)[..., None, None]
+
+
+# --- what users ask for ----------------------------------------------------------------------------------
+
+
+def forward_kinematics(model: Model, q: jax.Array) -> Poses:
+    """Poses of all bodies in the world, in the file's order.
+
+    Args:
+        model: the model.
+        q: (nq,) configuration.
+
+    Returns:
+        Poses: `.position` (nbody,3) m, `.rotation` (nbody,3,3).
+    """
+    T = transforms(model, q)[np.array(model.topology.body_link)]
+    return Poses(position=T[..., 3], rotation=T[..., :3])
+
+
+def total_mass(model: Model) -> jax.Array:
+    """Mass of all links, kg."""
+    return jnp.sum(model.second_moment[:, 3, 3])
+
+
+def center_of_mass(model: Model, T: jax.Array) -> jax.Array:
+    """Centre of mass (3,) m of all links, from their transforms (N,3,4)."""
+    first = jnp.sum(matvec(T, model.second_moment[:, :, 3]), axis=0)
+    return first / total_mass(model)
+
+
+def length_scale(model: Model) -> jax.Array:
+    """A typical length of the model, m: sizes of its links and of the offsets between them."""
+    M = model.second_moment
+    spread = jnp.sum(jnp.trace(M[:, :3, :3], axis1=1, axis2=2)) / total_mass(model)
+    return jnp.sqrt(spread + jnp.mean(jnp.sum(model.placement[..., 3] ** 2, -1)))
+
+
+def centripetal_field(model: Model, f: Frames, v: jax.Array) -> jax.Array:
+    """Γ^l = Σ_xy ∂²T^l/∂q_x∂q_y v_x v_y: the acceleration field at zero joint acceleration, (N,3,4).
+
+    A screw moves with its own link, ŝ̇_x = [ν̂, ŝ_x], so Γ = (ν̂̇ + ν̂ ν̂) T with ν the links' twists.
+    """
+    t = tree(model.topology)
+    moves = jnp.asarray(t.dof_above_link.T, v.dtype)
+    sv = f.s * v[:, None]
+    twist = moves @ sv
+    nu, w, u = twist[t.dof_link], sv[:, :3], sv[:, 3:]
+    s_dot = jnp.concatenate([jnp.cross(nu[:, :3], w), jnp.cross(nu[:, :3], u) + jnp.cross(nu[:, 3:], w)], axis=-1)
+    nu_hat = twist_matrix(twist)
+    accel = twist_matrix(moves @ s_dot) + matmul(nu_hat, homogeneous(nu_hat, last=0.0))
+    return matmul(accel, homogeneous(f.T))
