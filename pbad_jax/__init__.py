@@ -17,9 +17,52 @@ from pbad_jax.errors import (
     UnsupportedFeatureWarning,
 )
 from pbad_jax.forces import Load, Point
+from pbad_jax.io import load, load_trajectory, save_trajectory
 from pbad_jax.kinematics import Poses, forward_kinematics
 from pbad_jax.model import Model, State, make_state, with_forces
 from pbad_jax.schemes import Scheme, legendre, radau
 from pbad_jax.stepping import Options, StepInfo, Trajectory, make_step, rollout
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Actuator",
+    "Body",
+    "Geom",
+    "Joint",
+    "Load",
+    "Model",
+    "ModelError",
+    "ModelFileError",
+    "OptionError",
+    "Options",
+    "Point",
+    "Poses",
+    "Scheme",
+    "State",
+    "StateError",
+    "Status",
+    "StepInfo",
+    "Trajectory",
+    "UnsupportedFeatureError",
+    "UnsupportedFeatureWarning",
+    "angular_momentum",
+    "build_model",
+    "chain",
+    "forward_kinematics",
+    "kinetic_energy",
+    "legendre",
+    "linear_momentum",
+    "load",
+    "load_trajectory",
+    "make_state",
+    "make_step",
+    "potential_energy",
+    "radau",
+    "rollout",
+    "save_trajectory",
+    "spider",
+    "swimmer",
+    "with_forces",
+]
+

@@ -1,0 +1,5 @@
+"""Files: models (MJCF, URDF) and trajectories."""
+
+from pbad_jax.io.load import load as load
+from pbad_jax.io.trajectories import load_trajectory as load_trajectory
+from pbad_jax.io.trajectories import save_trajectory as save_trajectory
