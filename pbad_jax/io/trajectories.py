@@ -1,9 +1,254 @@
-"""Trajectories."""
+"""Trajectories on disk: one npz of plain arrays and a JSON line, never a pickle.
+
+| key        | shape             |                                         |
+|------------|-------------------|-----------------------------------------|
+| time       | (T,)              | s                                       |
+| q, v       | (T,nq), (T,nv)    | in the model's layout                   |
+| xpos, xmat | (T,nbody,3[,3])   | body frames in the world, m             |
+| energy     | (T,)              | kinetic + potential, J                  |
+| status     | (T,)              | int8, `Status`                          |
+| iterations | (T,)              | int32                                   |
+| residual   | (T,)              | as in `StepInfo`                        |
+| metadata   | ()                | JSON text                               |
+
+A batch of lanes puts its axis before T everywhere.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from typing import IO, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax.energy import kinetic_energy, potential_energy
+from pbad_jax.errors import StateError
+from pbad_jax.kinematics import forward_kinematics
+from pbad_jax.model import Model, make_state
+from pbad_jax.stepping import StepInfo, Trajectory
+
+FORMAT = "pbad_jax trajectory"
+FORMAT_VERSION = 1
+CHUNK = 1024  # configurations whose poses are computed at once
+
+# key -> axes after (T,); None is any length
+TRAILING: dict[str, tuple[int | None, ...]] = {
+    "time": (),
+    "q": (None,),
+    "v": (None,),
+    "xpos": (None, 3),
+    "xmat": (None, 3, 3),
+    "energy": (),
+    "status": (),
+    "iterations": (),
+    "residual": (),
+}
 
 
-def save_trajectory(*a):
-    """Placeholder."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class SavedTrajectory:
+    """What `load_trajectory` returns: the arrays of the table above (numpy), and the metadata as a dictionary.
+
+    `metadata` holds model, fingerprint, body_names, joint_names, dtype, version, and dt (s; None where the time
+    steps differ).
+    """
+
+    time: np.ndarray
+    q: np.ndarray
+    v: np.ndarray
+    xpos: np.ndarray
+    xmat: np.ndarray
+    energy: np.ndarray
+    status: np.ndarray
+    iterations: np.ndarray
+    residual: np.ndarray
+    metadata: dict[str, Any]
 
 
-def load_trajectory(*a):
-    """Placeholder."""
+def save_trajectory(path: str | os.PathLike, model: Model, traj: Trajectory, info: StepInfo) -> None:
+    """Write a rollout with its body poses and energies.
+
+    The file appears whole or not at all, and exactly at `path`: no suffix is added.
+
+    Args:
+        path: where to write; an existing file is replaced.
+        model: the model that was rolled out.
+        traj, info: from `rollout`, (T, ...); or a batch of them, (B, T, ...).
+
+    Raises:
+        StateError: the trajectory does not fit the model, or `info` does not fit the trajectory.
+        OSError: the file cannot be written.
+    """
+    q, v, time = (np.asarray(x) for x in (traj.q, traj.v, traj.time))
+    _check_fits(model, q, v, time, info)
+    lead = q.shape[:-1]
+    flat = (q.reshape(-1, model.nq), v.reshape(-1, model.nv), time.reshape(-1))
+    position, rotation, energy = _poses_and_energy(model, *(jnp.asarray(x, model.dtype) for x in flat))
+    arrays = {
+        "time": time,
+        "q": q,
+        "v": v,
+        "xpos": np.asarray(position).reshape(*lead, model.n_bodies, 3),
+        "xmat": np.asarray(rotation).reshape(*lead, model.n_bodies, 3, 3),
+        "energy": np.asarray(energy).reshape(lead),
+        "status": np.asarray(info.status, np.int8),
+        "iterations": np.asarray(info.iterations, np.int32),
+        "residual": np.asarray(info.residual),
+        "metadata": np.array(json.dumps(_metadata(model, time))),
+    }
+    with written_whole(path) as file:
+        np.savez(file, **arrays)
+
+
+def load_trajectory(path: str | os.PathLike) -> SavedTrajectory:
+    """Read what `save_trajectory` wrote. Nothing in the file is executed.
+
+    Raises:
+        FileNotFoundError: no such file.
+        OSError: the file is cut short, pickled, or something else than a trajectory; the message says what.
+    """
+    path = pathlib.Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no trajectory file {str(path)!r}")
+    arrays = _read_arrays(path)
+    metadata = _parse_metadata(path, arrays.pop("metadata"))
+    lead = arrays["time"].shape
+    for key, tail in TRAILING.items():
+        shape = arrays[key].shape
+        fits = len(shape) == len(lead) + len(tail) and shape[: len(lead)] == lead
+        fits = fits and all(n in (None, s) for n, s in zip(tail, shape[len(lead) :]))
+        if arrays[key].dtype.kind not in "fi" or not fits:
+            wanted = ", ".join(map(str, (*lead, *("any" if n is None else n for n in tail))))
+            raise OSError(
+                f"{str(path)!r}: {key} is {arrays[key].dtype} of shape {shape}; wanted numbers of shape ({wanted})"
+            )
+    return SavedTrajectory(**arrays, metadata=metadata)
+
+
+@contextlib.contextmanager
+def written_whole(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
+    """A file that replaces `path` when the block ends well, and leaves no trace when it does not."""
+    path = pathlib.Path(path)
+    with tempfile.NamedTemporaryFile(
+        mode, dir=path.parent, prefix=f".{path.name[:40]}.", delete=False, encoding=None if "b" in mode else "utf-8"
+    ) as file:
+        try:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            os.chmod(file.name, _mode_of(path))
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+
+
+def _mode_of(path: pathlib.Path) -> int:
+    """Permissions of the file that is replaced, or those that the umask gives a new one."""
+    if path.exists():
+        return path.stat().st_mode & 0o777
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
+
+
+@jax.jit
+def _poses_and_energy(model: Model, q: jax.Array, v: jax.Array, time: jax.Array):
+    """Body positions (T,nbody,3), rotations (T,nbody,3,3) and energies (T,) of states (T, ...)."""
+
+    def one(state):
+        q, v, t = state
+        at = make_state(model, q, v, time=t)
+        poses = forward_kinematics(model, q)
+        return poses.position, poses.rotation, kinetic_energy(model, at) + potential_energy(model, at)
+
+    return jax.lax.map(one, (q, v, time), batch_size=min(CHUNK, max(1, q.shape[0])))
+
+
+def _check_fits(model: Model, q: np.ndarray, v: np.ndarray, time: np.ndarray, info: StepInfo) -> None:
+    if q.ndim not in (2, 3) or q.shape[-1] != model.nq:
+        raise StateError(
+            f"traj.q has shape {q.shape}; model {model.topology.name!r} wants (T, {model.nq}), or (B, T, {model.nq}) "
+            "for a batch of lanes"
+        )
+    lead = q.shape[:-1]
+    wanted = {"traj.v": (v, (*lead, model.nv)), "traj.time": (time, lead)}
+    wanted |= {f"info.{k}": (np.asarray(getattr(info, k)), lead) for k in ("status", "iterations", "residual")}
+    for name, (x, shape) in wanted.items():
+        if x.shape != shape:
+            raise StateError(
+                f"{name} has shape {x.shape}; wanted {shape} beside traj.q of shape {q.shape}. "
+                "Pass traj and info of the same rollout."
+            )
+
+
+def _metadata(model: Model, time: np.ndarray) -> dict[str, Any]:
+    from pbad_jax import __version__
+
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "version": __version__,
+        "model": model.topology.name,
+        "fingerprint": model.fingerprint,
+        "body_names": list(model.body_names),
+        "joint_names": [j.name for j in model.topology.joints],
+        "dtype": jnp.dtype(model.dtype).name,
+        "dt": _uniform_step(time),
+    }
+
+
+def _uniform_step(time: np.ndarray) -> float | None:
+    """The step, s, where all are equal to what the dtype resolves; else None."""
+    steps = np.diff(np.asarray(time, float), axis=-1)
+    if not steps.size:
+        return None
+    slack = 4 * np.finfo(time.dtype).eps * np.abs(time).max()
+    mean = steps.mean()
+    return float(f"{mean:.12g}") if np.all(np.abs(steps - mean) <= slack) else None
+
+
+def _read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """The arrays of the file, or an OSError that says what is wrong with it."""
+    wanted = (*TRAILING, "metadata")
+    try:
+        with open(path, "rb") as raw:
+            file = np.load(raw, allow_pickle=False)
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise OSError(f"{str(path)!r} is one array (npy), not a trajectory (npz): use numpy.load for it")
+            missing = [k for k in wanted if k not in file.files]
+            if missing:
+                raise OSError(
+                    f"{str(path)!r} is an npz without {', '.join(missing)}, so not one of save_trajectory; "
+                    f"it holds {', '.join(file.files[:8]) or 'nothing'}"
+                )
+            return {k: file[k] for k in wanted}
+    except OSError:
+        raise
+    except (ValueError, KeyError, EOFError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+        raise OSError(
+            f"{str(path)!r} cannot be read as a trajectory: it is cut short, pickled, or not an npz "
+            f"({type(error).__name__}: {error})"
+        ) from None
+
+
+def _parse_metadata(path: pathlib.Path, text: np.ndarray) -> dict[str, Any]:
+    try:
+        metadata = json.loads(str(text[()]))
+        found = metadata["format"], int(metadata["format_version"])
+    except (ValueError, KeyError, TypeError):
+        raise OSError(f"{str(path)!r}: its metadata is {str(text)!r:.60}; wanted the JSON of save_trajectory") from None
+    if found[0] != FORMAT or found[1] > FORMAT_VERSION:
+        raise OSError(
+            f"{str(path)!r} is {found[0]!r}, format version {found[1]}; this pbad_jax reads {FORMAT!r} up to version "
+            f"{FORMAT_VERSION}. Update pbad_jax, or write the file again."
+        )
+    return metadata
