@@ -236,7 +236,7 @@ def _read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
     except (ValueError, KeyError, EOFError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise OSError(
             f"{str(path)!r} cannot be read as a trajectory: it is cut short, pickled, or not an npz "
-            f"({type(error).__name__}: {error})"
+            f"({type(error).__name__}: {str(error).split('.')[0]})"
         ) from None
 
 
