@@ -1,6 +1,238 @@
-"""Model files."""
+"""`load`: an MJCF or URDF model, from a file or from text, through MuJoCo's compiler.
+
+MuJoCo resolves defaults, frames, angles, shapes and inertias; what it compiled is read once into the arguments
+of `build_model`, which checks it. Solver options of the file (timestep, integrator, ...) are not taken over, and
+sensors, cameras, lights, sites, keyframes and textures have no physics: they are left out without a word.
+"""
+
+import contextlib
+import dataclasses
+import os
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from pbad_jax.build import _dtype, build_model
+from pbad_jax.errors import ModelError, ModelFileError, OptionError, UnsupportedFeatureError, UnsupportedFeatureWarning
+from pbad_jax.io import mjcf, urdf
+from pbad_jax.io.safety import Budget, Node, Roots, cut, nearest, parse, read_bytes, serialise
+from pbad_jax.model import Model
 
 
-def load(source, **kwargs):
-    """Placeholder while the importer is being written."""
-    raise RuntimeError("the importer is being written")
+@dataclasses.dataclass(frozen=True)
+class LoadReport:
+    """What became of the features of a file.
+
+    Attributes:
+        unsupported: left out, although the motion depends on them.
+        inactive: carried or known, but without a force yet, such as contact.
+        notes: what was changed or dropped on the way, such as projected inertias and unreadable meshes.
+    """
+
+    unsupported: tuple[str, ...] = ()
+    inactive: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        parts = []
+        for title, items in (("left out", self.unsupported), ("no force yet", self.inactive), ("notes", self.notes)):
+            parts += [f"{title}:"] + [f"  - {x}" for x in items] if items else []
+        return "\n".join(parts) or "everything in the file is honoured"
+
+
+def load(source, *, floating_base: bool = False, unsupported: str = "error", package_dirs=(), dtype=None):
+    """A `Model` from an MJCF or URDF file.
+
+    Args:
+        source: path of the file (str or Path), or the XML text itself.
+        floating_base: give the first root body a free joint; URDF cannot say so itself.
+        unsupported: "error" refuses a file with features that would change the motion and that are not there;
+            "warn" leaves them out and returns a report.
+        package_dirs: folders, besides the model's own, from which meshes and includes may be read, and in which
+            the packages of `package://` are looked up.
+        dtype: float32 or float64, as in `build_model`.
+
+    Returns:
+        The model. With unsupported="warn", the pair (model, LoadReport).
+
+    Raises:
+        FileNotFoundError: no such file.
+        ModelFileError: the file cannot be read or is wrong; the message has file:line where there is one.
+        UnsupportedFeatureError: `.features` lists all that cannot be honoured.
+        OptionError: for the other arguments.
+        ImportError: MuJoCo is not installed.
+    """
+    return _load(source, floating_base, unsupported, package_dirs, dtype)
+
+
+def _load(source, floating_base=False, unsupported="error", package_dirs=(), dtype=None, *, meshes=True):
+    """`load`, with a switch for the meshes of a URDF."""
+    if unsupported not in ("error", "warn"):
+        raise OptionError(f"unsupported={unsupported!r}: choose 'error' or 'warn'")
+    if isinstance(package_dirs, str | os.PathLike):
+        package_dirs = (package_dirs,)
+    _dtype(dtype)
+    _mujoco()
+    root, roots, budget = _read(source, package_dirs)
+    if root.tag == "mujoco":
+        prepared = mjcf.prepare(root, roots, budget)
+    elif root.tag == "robot":
+        prepared = urdf.prepare(root, roots, meshes=meshes)
+    else:
+        raise ModelFileError(
+            f"{root.where}: the root element is <{cut(root.tag)}>; it must be <mujoco> (MJCF) or <robot> (URDF)"
+        )
+    compiled, messages = _compile(prepared, floating_base)
+    converted = mjcf.convert(compiled, prepared.shapes)
+    report = LoadReport(
+        unsupported=tuple(prepared.unsupported + converted.unsupported),
+        inactive=tuple(prepared.inactive + converted.inactive),
+        notes=tuple(prepared.notes + converted.notes + messages),
+    )
+    if report.unsupported and unsupported == "error":
+        raise _unsupported(root.file, report.unsupported)
+    model = _build(root.file, prepared, converted, report, dtype)
+    report = dataclasses.replace(report, inactive=model.topology.inactive)
+    if unsupported == "error":
+        if report.notes:
+            warnings.warn(f"{root.file}: {_listed(report.notes)}", stacklevel=3)
+        return model
+    if report.unsupported:
+        text = f"{root.file}: loaded without {_listed(report.unsupported)}"
+        warnings.warn(text, UnsupportedFeatureWarning, stacklevel=3)
+    return model, report
+
+
+def _mujoco():
+    """The mujoco package, which only this folder needs."""
+    try:
+        import mujoco
+    except ImportError as e:
+        raise ImportError(f'loading model files needs MuJoCo: pip install "pbad_jax[models]" ({e})') from e
+    return mujoco
+
+
+def _read(source, package_dirs) -> tuple[Node, Roots, Budget]:
+    """The parsed document, and the folders that it may use."""
+    budget = Budget()
+    if isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<"):
+        return parse(source.lstrip("\ufeff \t\r\n"), "<text>", budget), Roots(None, package_dirs), budget
+    if not isinstance(source, str | os.PathLike):
+        raise ModelFileError(f"source is {type(source).__name__}; give a path or XML text")
+    path = Path(source)
+    data = read_bytes(path, budget)
+    path = path.resolve()
+    return parse(data, str(path), budget), Roots(path.parent, package_dirs), budget
+
+
+def _build(file: str, prepared, converted, report: LoadReport, dtype) -> Model:
+    name = prepared.name or (Path(file).stem if file != "<text>" else "model")
+    try:
+        with np.errstate(all="ignore"):
+            return build_model(
+                converted.bodies, name=name, inactive=report.inactive, dtype=dtype, **converted.arguments
+            )
+    except (ModelError, OptionError, np.linalg.LinAlgError, OverflowError) as e:
+        raise ModelFileError(f"{file}: {e}") from e
+
+
+def _listed(items: tuple[str, ...]) -> str:
+    return "; ".join(items[:8]) + (
+        f"; and {len(items) - 8} more (unsupported='warn' returns them all)" if len(items) > 8 else ""
+    )
+
+
+def _unsupported(file: str, features: tuple[str, ...], why: str = "") -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"{file}: {len(features)} feature{'s' * (len(features) > 1)} of this model would change its motion and "
+        f"cannot be honoured: {'; '.join(features)}.{why} Remove them, or pass unsupported='warn' to load "
+        "without them.",
+        features,
+    )
+
+
+# --- MuJoCo's compiler -------------------------------------------------------------------------------------
+
+
+def _compile(prepared: mjcf.Prepared, floating_base: bool):
+    """MjModel, and the compiler's warnings. Nothing is printed and no log file is written."""
+    mujoco = _mujoco()
+    text, nodes = serialise(prepared.root)
+    messages: list[str] = []
+    try:
+        with _captured(messages):
+            spec = mujoco.MjSpec.from_string(text)
+            spec.compiler.LRopt.mode = 0  # the length ranges of muscles, which cost a simulation each
+            if floating_base:
+                _add_free_joint(spec, prepared.root.file)
+            compiled = spec.compile()
+        return compiled, list(dict.fromkeys(messages))
+    except ModelError:
+        raise
+    except (ValueError, RuntimeError, MemoryError, mujoco.FatalError, mujoco.UnexpectedError) as e:
+        raise _explained(str(e), prepared, nodes) from None
+
+
+@contextlib.contextmanager
+def _captured(messages: list[str]):
+    """Collect the warnings of MuJoCo, by Python or by its own handler."""
+    mujoco = _mujoco()
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda text: messages.append(str(text)))
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+        messages += [str(w.message) for w in caught]
+    finally:
+        mujoco.set_mju_user_warning(before)
+
+
+def _add_free_joint(spec, file: str) -> None:
+    base = spec.worldbody.first_body()
+    if base is None:
+        raise ModelFileError(f"{file}: floating_base=True needs a body, and the model has none")
+    if base.joints:
+        raise ModelFileError(
+            f"{file}: floating_base=True: the first body {base.name!r} already has the joint "
+            f"{base.joints[0].name!r}; load without it"
+        )
+    base.add_freejoint()
+
+
+def _explained(text: str, prepared: mjcf.Prepared, nodes: list[Node]) -> ModelFileError:
+    """MuJoCo's message with the line of the user's file, and the nearest word that exists."""
+    lines = [int(k) for k in re.findall(r"line (\d+)", text)]
+    node = nodes[lines[-1] - 1] if lines and 0 < lines[-1] <= len(nodes) else prepared.root
+    where = node.where if lines else prepared.root.file
+    message = re.sub(r"^(XML )?Error: ", "", text.split("\nElement")[0]).strip()
+    message = re.sub(r"^(Schema violation|Error): ", "", message)
+    if "unrecognized attribute" in text:
+        word = (re.findall(r"attribute: '([^']*)'", text) or [""])[0]
+        return ModelFileError(
+            f"{where}: <{node.tag}> has no attribute {cut(word)!r}{nearest(word, mjcf.vocabulary().get(node.tag, ()))}"
+        )
+    if "unrecognized element" in text:
+        features = tuple(mjcf.unknown_elements(prepared.root)) or (f"element <{cut(node.tag)}> ({where})",)
+        near = nearest(node.tag, mjcf.vocabulary())
+        return UnsupportedFeatureError(
+            f"{where}: <{cut(node.tag)}> is not known here{near}; all such: {'; '.join(features)}", features
+        )
+    if prepared.unsupported:
+        return _unsupported(prepared.root.file, tuple(prepared.unsupported), f" (MuJoCo: {cut(message, 200)}.)")
+    return ModelFileError(f"{where}: <{node.tag}>: {cut(message, 400)}{_missing_name(message, nodes)}")
+
+
+def _missing_name(message: str, nodes: list[Node]) -> str:
+    """A hint where the message quotes a name that no element has."""
+    if not re.search(r"unknown|not found|unrecognized|missing|invalid", message):
+        return ""
+    names = {
+        n.attrib[k] for n in nodes for k in ("name", "class") if k in n.attrib and (k == "name" or n.tag == "default")
+    }
+    for word in re.findall(r"'([^']+)'", message):
+        if word not in names:
+            return nearest(word, names)
+    return ""

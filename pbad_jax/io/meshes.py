@@ -1,0 +1,66 @@
+"""Triangle meshes for drawing, from STL and OBJ files."""
+
+from pathlib import Path
+
+import numpy as np
+
+from pbad_jax.io.safety import MAX_BYTES
+from pbad_jax.model import Mesh
+
+
+def read_mesh(path: Path, scale=(1.0, 1.0, 1.0)) -> Mesh:
+    """A mesh in metres times `scale`.
+
+    Raises:
+        ValueError: with a reason, for anything that is not a usable STL or OBJ file.
+    """
+    reader = {".stl": _read_stl, ".obj": _read_obj}.get(path.suffix.lower())
+    if reader is None:
+        raise ValueError(f"{path.suffix or 'no suffix'} is not a format that is read; convert it to .stl or .obj")
+    if not path.is_file():
+        raise ValueError("no such file")
+    if path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"larger than {MAX_BYTES >> 20} MB")
+    try:
+        vertices, faces = reader(path.read_bytes())
+    except OSError as e:
+        raise ValueError(e.strerror or "unreadable") from None
+    vertices = vertices * np.asarray(scale, np.float32)
+    if not len(faces) or not np.all(np.isfinite(vertices)):
+        raise ValueError("no triangles" if not len(faces) else "holds NaN or inf")
+    if faces.min() < 0 or faces.max() >= len(vertices):
+        raise ValueError("a face names a vertex that does not exist")
+    if np.prod(np.sign(scale)) < 0:  # a mirror turns every triangle inside out
+        faces = faces[:, ::-1]
+    return Mesh(vertices.astype(np.float32), np.ascontiguousarray(faces))
+
+
+def _read_stl(data: bytes) -> tuple[np.ndarray, np.ndarray]:
+    count = int.from_bytes(data[80:84], "little")
+    if len(data) >= 84 and len(data) >= 84 + 50 * count and not (data[:5] == b"solid" and b"facet" in data[:512]):
+        record = np.dtype([("normal", "<f4", 3), ("points", "<f4", (3, 3)), ("attribute", "<u2")])
+        points = np.frombuffer(data, record, count, offset=84)["points"].reshape(-1, 3)
+    elif data[:5] == b"solid":
+        lines = (line.split() for line in data.decode("ascii", "replace").splitlines() if "vertex" in line)
+        points = np.array([words[1:4] for words in lines if len(words) == 4], np.float32).reshape(-1, 3)
+        if len(points) % 3:
+            raise ValueError("a triangle of the STL file is not complete")
+    else:
+        raise ValueError(f"an STL file of {len(data)} bytes cannot hold the {count} triangles that it announces")
+    return points, np.arange(len(points), dtype=np.int32).reshape(-1, 3)
+
+
+def _read_obj(data: bytes) -> tuple[np.ndarray, np.ndarray]:
+    vertices: list[list[str]] = []
+    faces: list[tuple[int, int, int]] = []
+    for line in data.decode("utf-8", "replace").splitlines():
+        words = line.split()
+        if not words:
+            continue
+        if words[0] == "v":
+            vertices.append(words[1:4])
+        elif words[0] == "f":
+            corners = [int(w.split("/")[0]) for w in words[1:]]
+            corners = [c - 1 if c > 0 else len(vertices) + c for c in corners]
+            faces.extend((corners[0], corners[i], corners[i + 1]) for i in range(1, len(corners) - 1))
+    return np.array(vertices, np.float32).reshape(-1, 3), np.array(faces, np.int32).reshape(-1, 3)

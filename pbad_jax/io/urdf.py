@@ -1,0 +1,432 @@
+"""URDF before MuJoCo's compiler: a clean copy with links, inertials and joints only, every reference checked.
+
+MuJoCo maps URDF poorly by default (it fuses links, and invents mass for links without an inertial), so the copy
+carries its own compiler options. Shapes are read here, because MuJoCo has no use for them: no mass comes from
+them, and a mesh that cannot be read is a note, not an error.
+"""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from pbad_jax.build import Geom
+from pbad_jax.errors import ModelFileError, UnsupportedFeatureError
+from pbad_jax.io.meshes import read_mesh
+from pbad_jax.io.mjcf import Prepared
+from pbad_jax.io.safety import MAX_BODIES, Node, Roots, cut, nearest, numbers
+from pbad_jax.model import Mesh
+
+MIN_MASS = 1e-5  # kg; lighter inertials are left out, as massless frames
+_TYPES = ("revolute", "continuous", "prismatic", "fixed", "floating", "planar")
+_COMPILER = {
+    "fusestatic": "false",
+    "inertiafromgeom": "false",
+    "balanceinertia": "true",
+    "boundmass": "1e-9",
+    "boundinertia": "1e-9",
+}
+# element -> its attributes; only these have a meaning here
+_ATTRIBUTES = {
+    "origin": {"xyz", "rpy"},
+    "axis": {"xyz"},
+    "parent": {"link"},
+    "child": {"link"},
+    "mass": {"value"},
+    "inertia": {"ixx", "ixy", "ixz", "iyy", "iyz", "izz"},
+    "box": {"size"},
+    "sphere": {"radius"},
+    "cylinder": {"radius", "length"},
+    "capsule": {"radius", "length"},
+    "mesh": {"filename", "scale"},
+    "mimic": {"joint", "multiplier", "offset"},
+    "dynamics": {"damping", "friction"},
+    "limit": {"lower", "upper", "effort", "velocity"},
+}
+_OPEN = {"dynamics", "limit"}  # vendors add attributes here; only near misses are errors
+_NUMERIC = frozenset().union(*_ATTRIBUTES.values()) - {"link", "filename", "joint"}
+_CHILDREN = {
+    "robot": {"link", "joint", "material"},
+    "link": {"inertial", "visual", "collision"},
+    "joint": {"origin", "parent", "child", "axis", "dynamics", "limit", "mimic"},
+    "inertial": {"origin", "mass", "inertia"},
+}
+# elements without physics: counted in the report
+_IGNORED = {
+    "robot": set("gazebo transmission sensor ros2_control mujoco group disable_collisions".split()),
+    "link": set(
+        """contact self_filter self_collision_checking collision_checking origin kinematic gravity surface material
+        sensor verbose audio projector gripper""".split()
+    ),
+    "joint": set("safety_controller calibration safety hardwareInterface".split()),
+    "inertial": {"material"},
+}
+
+
+def prepare(root: Node, roots: Roots, *, meshes: bool = True) -> Prepared:
+    """A clean copy for the compiler, the shapes of every link, and what is lost.
+
+    Raises:
+        ModelFileError: with file:line; bad names, references, trees or numbers.
+        UnsupportedFeatureError: a document that must be expanded by xacro first.
+    """
+    out = Prepared(
+        Node("robot", {"name": cut(root.attrib.get("name", ""))}, root.file, root.line), root.attrib.get("name", "")
+    )
+    _check_words(root, out)
+    links = _named(root.all("link"), "link")
+    joints = _named(root.all("joint"), "joint")
+    if not links:
+        raise ModelFileError(f"{root.where}: the <robot> has no links; is this a xacro file that was not expanded?")
+    if len(links) > MAX_BODIES:
+        raise ModelFileError(f"{root.where}: {len(links)} links; the limit is {MAX_BODIES}")
+    _check_tree(links, joints)
+    out.root.children.append(
+        Node("mujoco", {}, root.file, root.line, [Node("compiler", dict(_COMPILER), root.file, root.line)])
+    )
+    out.root.children += [Node("link", {"name": n}, x.file, x.line, _inertial(x, out)) for n, x in links.items()]
+    out.root.children += [_joint(n, x, joints, links, out) for n, x in joints.items()]
+    shapes = _Shapes(root, roots, out, meshes)
+    out.shapes = {name: shapes.of_link(link) for name, link in links.items()}
+    shapes.report()
+    _note_limits(joints, out)
+    return out
+
+
+def _check_words(root: Node, out: Prepared) -> None:
+    """Sort every element into known, ignored and unsupported, and check attributes and numbers."""
+    ignored: Counter[str] = Counter()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node.tag.startswith("xacro:"):
+            raise UnsupportedFeatureError(
+                f"{node.where}: <{cut(node.tag)}>: expand the file with xacro first", (f"<{cut(node.tag)}>",)
+            )
+        known, idle = _CHILDREN.get(node.tag), _IGNORED.get(node.tag, set())
+        for child in node.children:
+            if known is None or child.tag in known or child.tag.startswith("xacro:"):
+                stack.append(child)
+            elif child.tag in idle:
+                ignored[child.tag] += 1
+            else:
+                near = nearest(child.tag, known | idle) if ":" not in child.tag else ""
+                out.unsupported.append(f"element <{cut(child.tag)}> of <{node.tag}> ({child.where}{near})")
+        _check_attributes(node, ignored)
+    if ignored:
+        out.inactive.append("URDF extensions: " + ", ".join(f"{k} ({n})" for k, n in sorted(ignored.items())))
+
+
+def _check_attributes(node: Node, ignored: Counter[str]) -> None:
+    known = _ATTRIBUTES.get(node.tag)
+    for name in node.attrib if known is not None else ():
+        if name in known:
+            if name in _NUMERIC:
+                numbers(node, name)
+            continue
+        near = nearest(name, known)
+        if node.tag not in _OPEN or (near.startswith("; did") and not any(k in name for k in known) and len(name) > 2):
+            raise ModelFileError(f"{node.where}: <{node.tag}> has no attribute {cut(name)!r}{near}")
+        ignored[f"{node.tag} {cut(name)}"] += 1
+
+
+def _named(nodes: list[Node], what: str) -> dict[str, Node]:
+    out: dict[str, Node] = {}
+    for node in nodes:
+        name = node.attrib.get("name", "")
+        if not name:
+            raise ModelFileError(f"{node.where}: a <{what}> has no name")
+        if name in out:
+            raise ModelFileError(
+                f"{node.where}: two {what}s are called {cut(name)!r}: lines {out[name].line} and {node.line}. "
+                "Rename one."
+            )
+        out[name] = node
+    return out
+
+
+def _end(joint: Node, side: str, links: dict[str, Node]) -> str:
+    """The parent's or child's link of a joint."""
+    node, name = joint.first(side), joint.attrib["name"]
+    link = node.attrib.get("link", "") if node is not None else ""
+    if not link:
+        raise ModelFileError(f"{joint.where}: joint {cut(name)!r} needs <{side} link=.../>")
+    if link not in links:
+        raise ModelFileError(
+            f"{joint.where}: {side} of joint {cut(name)!r}: no link is called {cut(link)!r}{nearest(link, links)}"
+        )
+    return link
+
+
+def _check_tree(links: dict[str, Node], joints: dict[str, Node]) -> None:
+    """Every link has at most one parent, and no way goes in a circle."""
+    above: dict[str, tuple[str, str]] = {}
+    for name, joint in joints.items():
+        parent, child = _end(joint, "parent", links), _end(joint, "child", links)
+        if child in above:
+            raise ModelFileError(
+                f"{joint.where}: link {cut(child)!r} has two parents: joint {cut(above[child][1])!r} (line "
+                f"{joints[above[child][1]].line}) and joint {cut(name)!r}. A link hangs on one joint; remove one."
+            )
+        above[child] = (parent, name)
+    done: set[str] = set()
+    for link in links:
+        path: dict[str, None] = {}
+        while link in above and link not in done:
+            if link in path:
+                cycle = list(path)[list(path).index(link) :] + [link]
+                raise ModelFileError(
+                    f"{links[link].where}: the joints form a cycle: " + " <- ".join(map(cut, cycle[:20]))
+                )
+            path[link] = None
+            link = above[link][0]
+        done.update(path)
+    depth = {name: 0 for name in links if name not in above}
+    for link in links:
+        path = {}
+        while link not in depth:
+            path[link] = None
+            link = above[link][0]
+        for k, name in enumerate(reversed(path)):
+            depth[name] = depth[link] + k + 1
+            if depth[name] > 1000:
+                raise ModelFileError(
+                    f"{links[name].where}: link {cut(name)!r} is more than 1000 joints from its root; that is the limit"
+                )
+
+
+# --- inertials and joints ----------------------------------------------------------------------------------
+
+
+def _inertial(link: Node, out: Prepared) -> list[Node]:
+    """The checked <inertial>; none for links lighter than MIN_MASS."""
+    node, name = link.first("inertial"), link.attrib["name"]
+    if node is None:
+        return []
+    mass_node, inertia_node = node.first("mass"), node.first("inertia")
+    if mass_node is None:
+        raise ModelFileError(f"{node.where}: <inertial> of link {cut(name)!r} has no <mass value=.../>")
+    mass = mass_node.number("value")
+    if mass < 0:
+        raise ModelFileError(f"{mass_node.where}: mass of link {cut(name)!r} is {mass:g} kg; it must be ≥ 0")
+    if mass < MIN_MASS:
+        if mass > 0:
+            out.notes.append(f"link {cut(name)!r}: its mass of {mass:g} kg is below {MIN_MASS:g} kg and is left out")
+        return []
+    origin = node.first("origin")
+    pose = {} if origin is None else _strip(origin)
+    xx, xy, xz, yy, yz, zz = _physical(inertia_node, name, out) if inertia_node is not None else (0.0,) * 6
+    values = {"ixx": xx, "ixy": xy, "ixz": xz, "iyy": yy, "iyz": yz, "izz": zz}
+    children = [
+        Node("origin", pose, node.file, node.line),
+        Node("mass", {"value": repr(mass)}, node.file, node.line),
+        Node("inertia", {k: repr(float(v)) for k, v in values.items()}, node.file, node.line),
+    ]
+    return [Node("inertial", {}, node.file, node.line, children)]
+
+
+def _physical(node: Node, name: str, out: Prepared) -> tuple:
+    """The six entries, moved to the nearest inertia that obeys A + B ≥ C where they do not."""
+    xx, xy, xz, yy, yz, zz = (node.number(k, 0.0) for k in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"))
+    I = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+    size = np.abs(I).max()
+    if size == 0:
+        return xx, xy, xz, yy, yz, zz
+    if size > 1e100:
+        raise ModelFileError(f"{node.where}: inertia of link {cut(name)!r} is {size:g} kg m²; that overflows")
+    moment = 0.5 * np.trace(I) * np.eye(3) - I  # ∫ρ r rᵀ, positive semidefinite for a real body
+    values, vectors = np.linalg.eigh(moment)
+    floor = 1e-8 * max(values[2], 1e-3 * size)
+    if values[0] >= floor:
+        return xx, xy, xz, yy, yz, zz
+    if values[0] < -max(1e-6 * size, 1e-12):  # smaller ones are rounding
+        kept = "is not positive definite" if np.linalg.eigvalsh(I)[0] <= 0 else "breaks A + B ≥ C"
+        out.notes.append(f"link {cut(name)!r}: its inertia {kept} (by {-2 * values[0]:.3g} kg m²) and was projected")
+    moment = vectors @ np.diag(np.maximum(values, floor)) @ vectors.T
+    I = np.trace(moment) * np.eye(3) - moment
+    return I[0, 0], I[0, 1], I[0, 2], I[1, 1], I[1, 2], I[2, 2]
+
+
+def _strip(node: Node) -> dict[str, str]:
+    """The attributes with a meaning, of the right lengths."""
+    for key in ("xyz", "rpy"):
+        node.vector(key, 3, (0, 0, 0))
+    return {k: v for k, v in node.attrib.items() if k in _ATTRIBUTES[node.tag]}
+
+
+def _joint(name: str, node: Node, joints: dict[str, Node], links: dict[str, Node], out: Prepared) -> Node:
+    kind = node.attrib.get("type", "")
+    if kind not in _TYPES:
+        raise ModelFileError(
+            f"{node.where}: type {cut(kind)!r} of joint {cut(name)!r} is not a joint type{nearest(kind, _TYPES)}"
+        )
+    if kind == "floating" and _end(node, "parent", links) != "world":
+        raise UnsupportedFeatureError(
+            f"{node.where}: joint {cut(name)!r} is floating below link {_end(node, 'parent', links)!r}; only a "
+            "link that floats in 'world' can be loaded. Make it a root and pass floating_base=True.",
+            (f"floating joint {name!r}",),
+        )
+    copy = Node("joint", {"name": name, "type": kind}, node.file, node.line)
+    for child in node.children:
+        keep = {k: v for k, v in child.attrib.items() if k in _ATTRIBUTES.get(child.tag, ())}
+        if child.tag in ("origin", "axis"):
+            keep = _strip(child)
+        if child.tag == "axis" and kind in ("fixed", "floating"):
+            continue
+        if child.tag == "axis" and not any(child.vector("xyz", 3, (1, 0, 0))):
+            raise ModelFileError(f"{child.where}: axis of joint {cut(name)!r} is zero; it must have a direction")
+        if child.tag == "limit":
+            keep.pop("velocity", None)
+        if child.tag == "dynamics":
+            _check_dynamics(child, name)
+        if child.tag == "mimic":
+            _note_mimic(child, name, joints, out)
+        elif child.tag in _CHILDREN["joint"]:
+            copy.children.append(Node(child.tag, keep, child.file, child.line))
+    return copy
+
+
+def _check_dynamics(node: Node, name: str) -> None:
+    for key in ("damping", "friction"):
+        if node.number(key, 0.0) < 0:
+            raise ModelFileError(
+                f"{node.where}: {key} of joint {cut(name)!r} is {node.attrib[key]}; it must be ≥ 0, or "
+                "energy is created"
+            )
+
+
+def _note_mimic(node: Node, name: str, joints: dict[str, Node], out: Prepared) -> None:
+    leader = node.attrib.get("joint", "")
+    missing = "" if leader in joints else f", which does not exist ({node.where}){nearest(leader, joints)}"
+    out.unsupported.append(f"mimic: joint {name!r} follows {leader!r}{missing}")
+
+
+def _note_limits(joints: dict[str, Node], out: Prepared) -> None:
+    limits = [x for joint in joints.values() if joint.attrib.get("type") != "fixed" for x in joint.all("limit")]
+    for key in ("effort", "velocity"):
+        count = sum(key in x.attrib for x in limits)
+        if count:
+            out.inactive.append(f"{key} limits ({count} joints)")
+
+
+# --- shapes ------------------------------------------------------------------------------------------------
+
+
+class _Shapes:
+    """Reads visuals and collisions. Where a link has visuals, its collision shapes get alpha 0, and no meshes."""
+
+    def __init__(self, root: Node, roots: Roots, out: Prepared, meshes: bool):
+        self.roots, self.out, self.meshes = roots, out, meshes
+        self.colours = {m.attrib.get("name", ""): _rgba(m) for m in root.all("material")}
+        self.read: dict[tuple, Mesh | str] = {}
+        self.problems: dict[str, dict[str, None]] = {}  # why -> meshes
+        self.contacts = 0
+
+    def of_link(self, link: Node) -> list[Geom]:
+        shapes = [self._geom(x, visible=True) for x in link.all("visual")]
+        seen = any(g is not None for g in shapes)
+        for x in link.all("collision"):
+            self.contacts += 1
+            shape = _shape(x)
+            if not seen or (shape is not None and shape.tag != "mesh"):
+                shapes.append(self._geom(x, visible=not seen))
+        return [g for g in shapes if g is not None]
+
+    def report(self) -> None:
+        """Write down what was dropped."""
+        if self.contacts:
+            self.out.inactive.append(f"contact ({self.contacts} geoms)")
+        for why, names in self.problems.items():
+            shown = ", ".join(list(names)[:6]) + (", ..." if len(names) > 6 else "")
+            self.out.notes.append(f"{len(names)} mesh{'es' * (len(names) > 1)} dropped, {why}: {shown}")
+
+    def _geom(self, node: Node, visible: bool) -> Geom | None:
+        shape = _shape(node)
+        if shape is None:
+            return None
+        position, quaternion = _pose(node.first("origin"))
+        rgba = self._colour(node.first("material"))
+        common = {"position": position, "quaternion": quaternion, "rgba": rgba if visible else (*rgba[:3], 0.0)}
+        if shape.tag == "mesh":
+            mesh = self._mesh(shape)
+            return None if mesh is None else Geom("mesh", mesh=mesh, **common)
+        size = {
+            "box": lambda: [0.5 * x for x in shape.vector("size", 3, (0, 0, 0))],
+            "sphere": lambda: [shape.number("radius"), 0, 0],
+        }.get(shape.tag, lambda: [shape.number("radius"), 0.5 * shape.number("length"), 0])()
+        if min(size) < 0:
+            raise ModelFileError(f"{shape.where}: <{shape.tag}> has a negative size {size}; sizes are ≥ 0, m")
+        return Geom(shape.tag, size=size, **common)
+
+    def _colour(self, material: Node | None) -> tuple:
+        default = Geom("sphere").rgba
+        if material is None:
+            return default
+        return _rgba(material) or self.colours.get(material.attrib.get("name", "")) or default
+
+    def _mesh(self, shape: Node) -> Mesh | None:
+        """The mesh, or None with a note. Paths that leave their folders raise."""
+        written = shape.attrib.get("filename", "")
+        scale = shape.vector("scale", 3, (1, 1, 1))
+        if not self.meshes:
+            return None
+        path = self._path(written, shape)
+        mesh = path if isinstance(path, str) else self._read(path, tuple(scale))
+        if isinstance(mesh, str):
+            self.problems.setdefault(mesh, {})[cut(written, 120)] = None
+            return None
+        return mesh
+
+    def _read(self, path: Path, scale: tuple) -> Mesh | str:
+        """The mesh, or why there is none."""
+        if (path, scale) not in self.read:
+            try:
+                self.read[path, scale] = read_mesh(path, scale)
+            except (ValueError, OverflowError, IndexError) as e:
+                self.read[path, scale] = str(e)
+        return self.read[path, scale]
+
+    def _path(self, written: str, shape: Node) -> Path | str:
+        """The mesh's path, or why there is none."""
+        if not written:
+            return "without a filename"
+        if written.startswith(("package://", "model://")):
+            return self.roots.package(written, shape) or "package not found (pass package_dirs)"
+        if self.roots.folder is None and not self.roots.packages and not re.match(r"/|\w+:", written):
+            return "the model is text and has no folder (pass package_dirs)"
+        return self.roots.resolve(written.removeprefix("file://"), shape)
+
+
+def _shape(node: Node) -> Node | None:
+    geometry = node.first("geometry")
+    known = ("box", "sphere", "cylinder", "capsule", "mesh")
+    for child in geometry.children if geometry is not None else ():
+        if child.tag in known:
+            return child
+        raise UnsupportedFeatureError(
+            f"{child.where}: shape <{cut(child.tag)}> is not one of {', '.join(known)}", (f"shape <{cut(child.tag)}>",)
+        )
+    return None
+
+
+def _rgba(material: Node) -> tuple | None:
+    colour = material.first("color")
+    return None if colour is None else tuple(colour.vector("rgba", 4, (0.5, 0.5, 0.5, 1)))
+
+
+def _pose(origin: Node | None) -> tuple[list[float], np.ndarray]:
+    """Position (m) and quaternion (w,x,y,z) of an <origin>: rotate about x, then y, then z of the fixed frame."""
+    if origin is None:
+        return [0.0, 0.0, 0.0], np.array([1.0, 0, 0, 0])
+    r, p, y = 0.5 * np.array(origin.vector("rpy", 3, (0, 0, 0)))
+    cr, sr, cp, sp, cy, sy = np.cos(r), np.sin(r), np.cos(p), np.sin(p), np.cos(y), np.sin(y)
+    quaternion = np.array(
+        [
+            cr * cp * cy + sr * sp * sy,
+            sr * cp * cy - cr * sp * sy,
+            cr * sp * cy + sr * cp * sy,
+            cr * cp * sy - sr * sp * cy,
+        ]
+    )
+    return origin.vector("xyz", 3, (0, 0, 0)), quaternion

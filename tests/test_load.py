@@ -1,0 +1,479 @@
+"""MJCF and URDF through `load`, against MuJoCo's own numbers."""
+
+import json
+import re
+import subprocess
+import sys
+import warnings
+
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+import pbad_jax as pbad
+from pbad_jax import atom_parallel, kinematics, objectives
+from pbad_jax.io.load import LoadReport
+
+pytestmark = pytest.mark.float64
+
+SEVERAL_JOINTS = """
+<mujoco model="several">
+  <compiler angle="degree" eulerseq="zyx"/>
+  <default>
+    <joint damping="0.3" armature="0.02"/>
+    <geom density="700"/>
+    <default class="stiff"><joint stiffness="4" springref="20" damping="0.1"/></default>
+  </default>
+  <worldbody>
+    <geom type="plane" size="3 3 .1"/>
+    <body name="a" pos="0.1 0.2 0.3" euler="10 20 30">
+      <joint name="a1" type="hinge" axis="0 1 1" pos="0.1 0 0.2" ref="25"/>
+      <joint name="a2" type="slide" axis="1 0 2" ref="0.3" class="stiff"/>
+      <joint name="a3" type="hinge" axis="1 0 0" pos="0 0.3 0" range="-40 60"/>
+      <geom type="capsule" fromto="0 0 0 0.1 0.2 0.6" size="0.05"/>
+      <body name="weld" pos="0 0 0.2" xyaxes="0 1 0 -1 0 0">
+        <geom type="box" size="0.1 0.05 0.02" pos="0.1 0 0"/>
+        <body pos="0 0 0.4" axisangle="1 1 0 40">
+          <joint type="ball" name="b" pos="0 0 0.1" stiffness="2" damping="0.4"/>
+          <geom type="ellipsoid" size="0.1 0.05 0.2" mass="1.3"/>
+          <body name="tip" pos="0.3 0 0" zaxis="1 0 1">
+            <inertial pos="0 0.01 0" mass="0.4" diaginertia="0.01 0.02 0.025" euler="5 6 7"/>
+            <joint name="t" type="hinge" axis="0 0 1" ref="-15" springref="10" stiffness="1"/>
+          </body>
+        </body>
+      </body>
+    </body>
+    <body name="free" pos="0 1 2" quat="1 2 3 4">
+      <freejoint/>
+      <geom type="cylinder" size="0.1 0.3" pos="0.1 0 0" euler="20 0 0"/>
+      <body name="leg" pos="0 0 -0.3">
+        <joint name="hip" axis="0 1 0" stiffness="3"/>
+        <geom type="sphere" size="0.1" pos="0 0 -0.2"/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator>
+    <motor name="m" joint="a1" gear="3" ctrlrange="-1 1"/>
+    <position name="p" joint="a3" kp="20" kv="2"/>
+    <velocity name="v" joint="hip" kv="5" gear="-2" forcerange="-4 4"/>
+    <general name="g" joint="t" gainprm="2" biastype="affine" biasprm="0.5 -3 -0.2" gear="1.5"/>
+    <motor name="s" joint="a2" gear="7"/>
+  </actuator>
+</mujoco>"""
+
+FREE_SPRUNG = """
+<mujoco>
+  <option gravity="0.3 -1 -8"/>
+  <worldbody>
+    <body name="f" pos="0 0 1" quat="1 0 0.3 0">
+      <joint name="free" type="free" stiffness="2" damping="0.5" armature="0.1"/>
+      <geom type="box" size="0.3 0.2 0.1" pos="0.02 0 0"/>
+      <body name="ball" pos="0.3 0 0">
+        <joint type="ball" name="b" stiffness="1.5" damping="0.2" armature="0.05"/>
+        <geom type="capsule" fromto="0 0 0 0.4 0 0" size="0.04"/>
+      </body>
+    </body>
+  </worldbody>
+</mujoco>"""
+
+RADIAN = """
+<mujoco>
+  <compiler angle="radian" autolimits="true" inertiafromgeom="true"/>
+  <worldbody>
+    <frame pos="0.1 0 0" euler="0.3 0 0">
+      <body name="x" euler="0.1 0.2 0.3">
+        <inertial pos="9 9 9" mass="77" diaginertia="1 1 1"/>
+        <joint name="j" axis="0.2 0.3 0.4" range="-1.5 1.5" ref="0.4"/>
+        <geom type="box" size="0.1 0.2 0.3" mass="2"/>
+        <geom type="sphere" size="0.1" pos="0.3 0 0" mass="0"/>
+      </body>
+    </frame>
+  </worldbody>
+</mujoco>"""
+
+MODELS = {"several": SEVERAL_JOINTS, "free": FREE_SPRUNG, "radian": RADIAN}
+QUIET = (
+    mujoco.mjtDisableBit.mjDSBL_CONTACT | mujoco.mjtDisableBit.mjDSBL_LIMIT | mujoco.mjtDisableBit.mjDSBL_FRICTIONLOSS
+)
+
+
+def random_state(m, seed=0, spread=0.7):
+    """A generic qpos and qvel near qpos0."""
+    rng = np.random.default_rng(seed)
+    q = np.array(m.qpos0)
+    mujoco.mj_integratePos(m, q, rng.normal(size=m.nv) * spread, 1.0)
+    return q, rng.normal(size=m.nv)
+
+
+def compare_kinematics(model, m, q, tolerance=1e-10):
+    """Poses, mass, centre of mass and mass matrix of both; returns the worst relative error."""
+    d = mujoco.MjData(m)
+    d.qpos[:] = q
+    mujoco.mj_fwdPosition(m, d)
+    M = np.zeros((m.nv, m.nv))
+    mujoco.mj_fullM(m, d, M)
+    poses = pbad.forward_kinematics(model, jnp.asarray(q))
+    f = kinematics.frames(model, jnp.asarray(q))
+    pairs = [
+        (poses.position, d.xpos[1:]),
+        (poses.rotation, d.xmat[1:].reshape(-1, 3, 3)),
+        (kinematics.total_mass(model), m.body_mass[1:].sum()),
+        (kinematics.center_of_mass(model, f.T), (m.body_mass[1:] @ d.xipos[1:]) / m.body_mass[1:].sum()),
+        (atom_parallel.mass_matrix(model, f), M),
+    ]
+    worst = max(np.abs(np.asarray(a) - b).max(initial=0) / max(1.0, np.abs(b).max(initial=0)) for a, b in pairs)
+    assert worst < tolerance, worst
+    return worst
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_geometry_of_motion_is_mujocos(name):
+    m = mujoco.MjModel.from_xml_string(MODELS[name])
+    model = pbad.load(MODELS[name])
+    assert (model.nq, model.nv, model.nu) == (m.nq, m.nv, m.nu)
+    np.testing.assert_allclose(model.q0, m.qpos0, atol=1e-15)
+    compare_kinematics(model, m, np.array(m.qpos0))
+    compare_kinematics(model, m, random_state(m)[0])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_acceleration_is_mujocos(name):
+    m = mujoco.MjModel.from_xml_string(MODELS[name])
+    m.opt.disableflags |= QUIET
+    model = pbad.load(MODELS[name])
+    for seed in range(3):
+        d = mujoco.MjData(m)
+        q, v = random_state(m, seed)
+        control = np.random.default_rng(seed + 9).normal(size=m.nu)
+        d.qpos[:], d.qvel[:], d.ctrl[:] = q, v, control
+        mujoco.mj_forward(m, d)
+        ours = objectives.acceleration(model, *map(jnp.asarray, (q, v)), 0.0, jnp.asarray(control))
+        np.testing.assert_allclose(ours, d.qacc, rtol=1e-8, atol=1e-8)
+
+
+def test_names_order_and_ranges_are_the_files():
+    model = pbad.load(SEVERAL_JOINTS)
+    t = model.topology
+    assert t.name == "several"
+    assert t.body_names == ("a", "weld", "body2", "tip", "free", "leg")
+    assert t.body_parent == (-1, 0, 1, 2, -1, 4)
+    assert [j.name for j in t.joints] == ["a1", "a2", "a3", "b", "t", "joint5", "hip"]
+    assert t.actuator_names == ("m", "p", "v", "g", "s")
+    np.testing.assert_allclose(model.joint_range[2], np.radians([-40, 60]))
+    assert np.isinf(model.joint_range[0]).all()
+    assert t.geom_types == ("capsule", "box", "ellipsoid", "cylinder", "sphere", "plane")
+    assert t.geom_bodies == (0, 1, 2, 4, 5, -1)
+    assert any("contact (6 geoms)" in x for x in t.inactive) and any("joint range" in x for x in t.inactive)
+
+
+def test_disabled_flags_are_honoured():
+    flags = '<option><flag gravity="disable" spring="disable" damper="disable" clampctrl="disable"/></option>'
+    text = SEVERAL_JOINTS.replace("<default>", flags + "<default>", 1)
+    m = mujoco.MjModel.from_xml_string(text)
+    m.opt.disableflags |= QUIET
+    model = pbad.load(text)
+    d = mujoco.MjData(m)
+    d.qpos[:], d.qvel[:] = random_state(m)
+    d.ctrl[:] = 3.0
+    mujoco.mj_forward(m, d)
+    ours = objectives.acceleration(model, jnp.asarray(d.qpos), jnp.asarray(d.qvel), 0.0, jnp.asarray(d.ctrl))
+    np.testing.assert_allclose(ours, d.qacc, rtol=1e-8, atol=1e-8)
+
+
+def test_actuator_force_range_of_a_joint_is_folded_in():
+    text = """<mujoco><worldbody><body><joint name="j" axis="0 1 0" actuatorfrcrange="-2 3"/><geom size="0.1"/></body>
+    </worldbody><actuator><motor joint="j" gear="-4"/></actuator></mujoco>"""
+    m = mujoco.MjModel.from_xml_string(text)
+    model = pbad.load(text)
+    for u in (-5.0, 0.3, 5.0):
+        d = mujoco.MjData(m)
+        d.ctrl[:] = u
+        mujoco.mj_forward(m, d)
+        zero = jnp.zeros(1)
+        np.testing.assert_allclose(objectives.acceleration(model, zero, zero, 0.0, jnp.array([u])), d.qacc, rtol=1e-9)
+
+
+TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
+
+
+def test_mjcf_meshes_includes_and_defaults_from_files(tmp_path):
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "tet.obj").write_text(TETRAHEDRON)
+    (tmp_path / "parts.xml").write_text(
+        '<mujocoinclude><asset><mesh file="tet.obj" scale="0.1 0.2 0.3"/></asset></mujocoinclude>'
+    )
+    (tmp_path / "m.xml").write_text(
+        """<mujoco model="with mesh"><compiler meshdir="assets"/><include file="parts.xml"/>
+        <asset><texture name="t" type="2d" file="wood.png"/><material name="w" texture="t" rgba="1 0 0 1"/></asset>
+        <worldbody><body name="b"><joint/><geom type="mesh" mesh="tet" material="w"/></body></worldbody></mujoco>"""
+    )
+    model = pbad.load(tmp_path / "m.xml")
+    mesh = model.topology.geom_meshes[0]
+    assert mesh is not None and mesh.faces.shape == (4, 3)
+    volume = 0.1 * 0.2 * 0.3 / 6
+    np.testing.assert_allclose(kinematics.total_mass(model), 1000 * volume, rtol=1e-6)
+    world = np.asarray(
+        mesh.vertices @ np.asarray(pbad.joints.rotation(model.geometry.quaternion[0])).T + model.geometry.position[0]
+    )
+    np.testing.assert_allclose(np.sort(world.max(0)), [0.1, 0.2, 0.3], atol=1e-6)
+    np.testing.assert_allclose(model.geometry.rgba[0], [1, 0, 0, 1])
+
+
+def test_float32(tmp_path):
+    model = pbad.load(RADIAN, dtype=np.float32)
+    assert model.dtype == np.float32
+
+
+def test_byte_order_mark_and_carriage_returns_are_fine(tmp_path):
+    path = tmp_path / "m.xml"
+    path.write_bytes(b"\xef\xbb\xbf" + RADIAN.strip().replace("\n", "\r\n").encode())
+    assert pbad.load(path).nq == 1
+    assert pbad.load("\ufeff" + RADIAN).nq == 1
+
+
+def test_import_does_not_import_mujoco():
+    code = "import sys, pbad_jax; print([m for m in ('mujoco', 'gymnasium', 'viser') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_missing_mujoco_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    with pytest.raises(ImportError, match=re.escape('pip install "pbad_jax[models]"')):
+        pbad.load(RADIAN)
+
+
+def test_mujocos_warnings_are_not_printed(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    text = RADIAN.replace('angle="radian"', 'angle="radian" settotalmass="5"')
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model, report = pbad.load(text, unsupported="warn")
+    np.testing.assert_allclose(kinematics.total_mass(model), 5)
+    assert any("settotalmass" in n for n in report.notes) or mujoco.mj_version() < 4_000_000
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr() == ("", "")
+
+
+# --- what is not there -------------------------------------------------------------------------------------
+
+ARM = """<mujoco>{option}<worldbody>
+  <body name="a"><joint name="ja" axis="0 1 0"/><geom size="0.1"/><site name="s"/>
+    <body name="b" pos="0 0 0.5"><joint name="jb" axis="0 1 0"/><geom size="0.1"/></body></body>
+  <body name="ball" pos="1 0 0"><joint type="ball" name="jball"/><geom size="0.1" pos="0.2 0 0"/></body>{bodies}
+</worldbody>{extra}</mujoco>"""
+
+LACKING = {
+    "equality": ({"extra": '<equality><weld name="w" body1="a" body2="ball"/></equality>'}, "equality 'w' (weld)"),
+    "tendon": (
+        {"extra": '<tendon><fixed name="t" stiffness="3"><joint joint="ja" coef="1"/></fixed></tendon>'},
+        "tendon 't' (stiffness)",
+    ),
+    "tendon actuator": (
+        {
+            "extra": '<tendon><fixed name="t"><joint joint="ja" coef="1"/></fixed></tendon>'
+            '<actuator><motor name="x" tendon="t"/></actuator>'
+        },
+        "actuator 'x': transmission through a tendon",
+    ),
+    "site actuator": ({"extra": '<actuator><motor name="x" site="s"/></actuator>'}, "actuator 'x'"),
+    "muscle": ({"extra": '<actuator><muscle name="x" joint="ja"/></actuator>'}, "actuator 'x': activation dynamics"),
+    "integrator": (
+        {"extra": '<actuator><intvelocity name="x" joint="ja" kp="1" actrange="-1 1"/></actuator>'},
+        "actuator 'x': activation dynamics",
+    ),
+    "ball actuator": ({"extra": '<actuator><motor name="x" joint="jball"/></actuator>'}, "drives a ball joint"),
+    "fluid": ({"option": '<option density="1.2" viscosity="2e-5" wind="1 0 0"/>'}, "fluid density 1.2"),
+    "mocap": ({"bodies": '<body name="hand" mocap="true"><geom size="0.1"/></body>'}, "mocap body 'hand'"),
+    "gravcomp": (
+        {"bodies": '<body name="g" gravcomp="1"><joint axis="1 0 0"/><geom size="0.1"/></body>'},
+        "gravity compensation of body 'g'",
+    ),
+}
+
+
+def arm(**parts):
+    return ARM.format(**{"option": "", "bodies": "", "extra": "", **parts})
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_what_changes_the_motion_is_refused_by_name(name):
+    parts, feature = LACKING[name]
+    with pytest.raises(pbad.UnsupportedFeatureError) as e:
+        pbad.load(arm(**parts))
+    assert any(feature in f for f in e.value.features)
+    assert feature in str(e.value)
+    with pytest.warns(pbad.UnsupportedFeatureWarning) as caught:
+        model, report = pbad.load(arm(**parts), unsupported="warn")
+    assert len(caught) == 1
+    assert isinstance(report, LoadReport) and feature in str(report)
+    assert model.nv >= 5
+
+
+def test_all_of_them_are_listed_at_once():
+    extra = (
+        '<equality><weld name="w" body1="a" body2="ball"/></equality>'
+        '<tendon><fixed name="t" damping="3"><joint joint="ja" coef="1"/></fixed></tendon>'
+        '<actuator><motor name="x" tendon="t"/><muscle name="y" joint="ja"/><motor name="fine" joint="jb"/></actuator>'
+    )
+    with pytest.raises(pbad.UnsupportedFeatureError) as e:
+        pbad.load(arm(extra=extra, option='<option viscosity="1"/>'))
+    assert len(e.value.features) == 5
+    with pytest.warns(pbad.UnsupportedFeatureWarning):
+        model, report = pbad.load(arm(extra=extra), unsupported="warn")
+    assert model.topology.actuator_names == ("fine",) and len(report.unsupported) == 4
+
+
+def test_what_has_no_effect_is_fine():
+    extra = (
+        '<tendon><spatial name="t"><site site="s"/><site site="s2"/></spatial></tendon>'
+        '<sensor><jointpos joint="ja"/></sensor><keyframe><key qpos="0 0 1 0 0 0"/></keyframe>'
+        '<contact><exclude body1="a" body2="ball"/></contact><custom><text name="n" data="x"/></custom>'
+    )
+    text = arm(extra=extra, bodies='<site name="s2"/><light pos="0 0 3"/><camera pos="0 0 3"/>')
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert pbad.load(text).nq == 6
+
+
+def test_options_are_checked():
+    with pytest.raises(pbad.OptionError, match="unsupported='ignore'"):
+        pbad.load(RADIAN, unsupported="ignore")
+    with pytest.raises(pbad.OptionError, match="int32"):
+        pbad.load(RADIAN, dtype=np.int32)
+
+
+# --- URDF --------------------------------------------------------------------------------------------------
+
+URDF = """<robot name="pair">
+  <material name="blue"><color rgba="0 0 1 1"/></material>
+  <link name="base"><visual><geometry><box size="0.2 0.4 0.6"/></geometry><material name="blue"/></visual>
+    <inertial><mass value="3"/><inertia ixx="0.1" ixy="0" ixz="0" iyy="0.1" iyz="0" izz="0.1"/></inertial></link>
+  <link name="arm">
+    <inertial><origin xyz="0 0 -0.5" rpy="{rpy}"/><mass value="2"/>
+      <inertia ixx="1" ixy="0" ixz="0" iyy="2" iyz="0" izz="2.5"/></inertial>
+    <visual><origin xyz="0 0 -0.5" rpy="0 1.5707963267948966 0"/>
+      <geometry><cylinder radius="0.1" length="1"/></geometry></visual>
+    <collision><origin xyz="0 0 -0.5"/><geometry><sphere radius="0.3"/></geometry></collision>
+  </link>
+  <link name="tool"/>
+  <joint name="shoulder" type="revolute"><parent link="base"/><child link="arm"/><origin xyz="0 0 0.3"/>
+    <axis xyz="1 0 0"/><limit lower="-1" upper="2" effort="10" velocity="3"/>
+    <dynamics damping="0.7" friction="0.1"/></joint>
+  <joint name="flange" type="fixed"><parent link="arm"/><child link="tool"/><origin xyz="0 0 -1"/></joint>
+  {extra}
+</robot>"""
+
+
+def urdf(rpy="0 0 0", extra=""):
+    return URDF.format(rpy=rpy, extra=extra)
+
+
+def test_urdf_joint_body_and_shapes():
+    model, report = pbad.load(urdf(), unsupported="warn")
+    t = model.topology
+    assert t.body_names == ("base", "arm", "tool") and model.nv == 1
+    np.testing.assert_allclose(model.joint_range, [[-1, 2]])
+    assert t.geom_types == ("box", "cylinder", "sphere")
+    np.testing.assert_allclose(model.geometry.size[0], [0.1, 0.2, 0.3])
+    np.testing.assert_allclose(model.geometry.rgba[0], [0, 0, 1, 1])
+    assert float(model.geometry.rgba[2, 3]) == 0  # collision shapes are there, but hidden
+    assert any("effort limits" in x for x in report.inactive) and any("velocity limits" in x for x in report.inactive)
+    z, one = jnp.zeros(1), jnp.ones(1)
+    base = objectives.acceleration(model, z, z, 0.0, jnp.zeros(0))
+    damped = objectives.acceleration(model, z, one, 0.0, jnp.zeros(0)) - base
+    inertia = 1 + 2 * 0.25
+    np.testing.assert_allclose(damped, -0.7 / inertia, rtol=1e-6)
+
+
+def test_rotated_inertial_is_honoured():
+    """diag(1, 2, 2.5) turned by 90° about z resists rotation about x with 2, not 1. Row 49."""
+    for rpy, moment in (("0 0 0", 1.0), ("0 0 1.5707963267948966", 2.0)):
+        model = pbad.load(urdf(rpy))
+        M = atom_parallel.mass_matrix(model, kinematics.frames(model, jnp.zeros(1)))
+        np.testing.assert_allclose(M[0, 0], moment + 2 * 0.25, rtol=1e-8)
+
+
+def test_floating_base():
+    model = pbad.load(urdf(), floating_base=True)
+    assert [j.type for j in model.topology.joints] == ["free", "hinge"] and model.nq == 8
+    np.testing.assert_allclose(kinematics.total_mass(model), 5, atol=1e-7)
+    with pytest.raises(pbad.ModelFileError, match="already has the joint"):
+        pbad.load(RADIAN, floating_base=True)
+
+
+def test_two_roots_are_fine():
+    model = pbad.load(urdf(extra='<link name="other"/>'))
+    assert model.n_bodies == 4
+
+
+def test_unphysical_inertia_is_projected_and_noted():
+    text = urdf().replace('izz="2.5"', 'izz="9"')
+    with pytest.warns(UserWarning, match="link 'arm': its inertia breaks A"):
+        model = pbad.load(text)
+    M = np.asarray(model.second_moment)
+    assert np.linalg.eigvalsh(M).min() > -1e-9
+
+
+def test_mimic_and_planar():
+    extra = """<link name="finger"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/>
+      </inertial></link>
+      <joint name="finger" type="continuous"><parent link="tool"/><child link="finger"/><axis xyz="0 0 1"/>
+      <mimic joint="shoulder" multiplier="2"/></joint>"""
+    with pytest.raises(pbad.UnsupportedFeatureError, match="mimic: joint 'finger' follows 'shoulder'"):
+        pbad.load(urdf(extra=extra))
+    with pytest.warns(pbad.UnsupportedFeatureWarning):
+        model, report = pbad.load(urdf(extra=extra), unsupported="warn")
+    assert model.nv == 2
+    planar = extra.replace("continuous", "planar").replace('<mimic joint="shoulder" multiplier="2"/>', "")
+    assert [j.type for j in pbad.load(urdf(extra=planar)).topology.joints] == ["hinge", "slide", "slide", "hinge"]
+    with pytest.raises(pbad.UnsupportedFeatureError, match="floating joint|'finger' is floating"):
+        pbad.load(urdf(extra=planar.replace("planar", "floating")))
+
+
+def test_urdf_extensions_are_reported_not_refused():
+    extra = '<transmission name="t"><type>x</type></transmission><gazebo/><gazebo/>'
+    _, report = pbad.load(urdf(extra=extra), unsupported="warn")
+    assert any("gazebo (2), transmission (1)" in x for x in report.inactive)
+
+
+def stl(triangles):
+    body = b"".join(np.float32([0, 0, 1, *np.ravel(t)]).tobytes() + b"\0\0" for t in triangles)
+    return b"\0" * 80 + len(triangles).to_bytes(4, "little") + body
+
+
+def test_urdf_meshes_packages_and_the_unreadable(tmp_path):
+    package = tmp_path / "my_robot"
+    (package / "urdf").mkdir(parents=True)
+    (package / "meshes").mkdir()
+    (package / "meshes" / "good.stl").write_bytes(stl([[[0, 0, 0], [1, 0, 0], [0, 1, 0]]]))
+    (package / "meshes" / "good.obj").write_text(TETRAHEDRON)
+    (package / "meshes" / "bad.stl").write_bytes(b"\0" * 80 + b"\xff\xff\xff\xff" + b"\0" * 50)
+    names = ("good.stl", "good.obj", "bad.stl", "painted.dae", "absent.stl")
+    visuals = "".join(
+        f'<visual><geometry><mesh filename="package://my_robot/meshes/{n}" scale="2 2 -2"/></geometry></visual>'
+        for n in names
+    )
+    (package / "urdf" / "r.urdf").write_text(urdf(extra=f'<link name="m">{visuals}</link>'))
+    model, report = pbad.load(package / "urdf" / "r.urdf", unsupported="warn")
+    meshes = [m for m in model.topology.geom_meshes if m is not None]
+    assert [len(m.faces) for m in meshes] == [1, 4] and meshes[0].vertices.max() == 2
+    notes = "\n".join(report.notes)
+    assert "cannot hold the 4294967295 triangles" in notes and ".dae" in notes and "no such file" in notes
+    with pytest.warns(UserWarning, match="painted.dae"):
+        pbad.load(package / "urdf" / "r.urdf")
+    elsewhere = tmp_path / "elsewhere" / "r.urdf"
+    elsewhere.parent.mkdir()
+    elsewhere.write_bytes((package / "urdf" / "r.urdf").read_bytes())
+    _, report = pbad.load(elsewhere, unsupported="warn")
+    assert "package not found" in "\n".join(report.notes)
+    model, _ = pbad.load(elsewhere, unsupported="warn", package_dirs=[tmp_path])
+    assert len([m for m in model.topology.geom_meshes if m is not None]) == 2
+
+
+def test_json_is_not_a_model(tmp_path):
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps({"links": 3}))
+    with pytest.raises(pbad.ModelFileError, match="not well-formed XML.*'{\"links"):
+        pbad.load(path)
