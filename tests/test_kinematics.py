@@ -1,0 +1,210 @@
+"""T(q), its first and second derivatives, increments, fields and the tangent space: all entries, on random trees."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import (
+    DTYPE,
+    TOL,
+    assert_close,
+    cases,
+    central_difference,
+    dense_jet,
+    dense_transforms,
+    error,
+    many,
+    move,
+    random_model,
+    random_q,
+)  # fmt: skip
+from hypothesis import given
+
+from pbad_jax import kinematics as kin
+
+LIBRARY = {
+    "T": lambda model, q: kin.transforms(model, q),
+    "serial": lambda model, q: kin.transforms_serial(model, kin.local_transforms(model, q)),
+    "dT": kin.transforms_derivative,
+    "ddT": kin.transforms_second_derivative,
+    "screws": lambda model, q: kin.joint_screws(model),
+    "L": kin.local_transforms,
+}
+
+
+@jax.jit
+def library(model, q, v):
+    out = {k: f(model, q) for k, f in LIBRARY.items()}
+    f = kin.frames(model, q)
+    out["V"] = kin.velocity_field(model, f, v)
+    out["centripetal"] = kin.centripetal_field(model, f, v)
+    origin = kin.center_of_mass(model, out["T"])
+    shifted = kin.frames(model, q, origin)
+    out["V about another origin"] = kin.velocity_field(model, shifted, v)
+    out["centripetal about another origin"] = kin.centripetal_field(model, shifted, v)
+    return out
+
+
+@jax.jit
+def moves(model, q_a, q_b, delta):
+    z = kin.increment_between(model, q_a, q_b)
+    L = kin.local_transforms(model, q_a)
+    return {
+        "z": z,
+        "dT": kin.increments(model, L, z),
+        "dT nothing": kin.increments(model, L, kin.identity_increment(model)),
+        "T_a": kin.transforms(model, q_a),
+        "T_b": kin.transforms(model, q_b),
+        "composed": kin.compose_increment(model, q_a, z),
+        "retracted": kin.retract(model, q_a, delta),
+        "retracted back": kin.difference(model, q_a, kin.retract(model, q_a, delta)),
+        "difference": kin.difference(model, q_a, q_b),
+        "round trip": kin.retract(model, q_a, kin.difference(model, q_a, q_b)),
+    }
+
+
+def check_transforms(case):
+    model, rng = case.model, case.rng
+    q = jnp.asarray(random_q(model, rng, case.pose_a), DTYPE)
+    v = jnp.asarray(rng.normal(size=model.nv), DTYPE)
+    got = {k: np.asarray(x, float) for k, x in library(model, q, v).items()}
+    T, dT, ddT = (np.asarray(x, float) for x in dense_jet(model, q))
+    assert_close(got["T"], T, TOL["autodiff"], "T")
+    assert_close(got["serial"], got["T"], TOL["twin"], "serial and parallel transforms")
+    assert_close(got["dT"], np.moveaxis(dT, -1, 1), TOL["autodiff"], "∂T/∂q")
+    want = np.moveaxis(ddT, (-2, -1), (1, 2))
+    assert_close(got["ddT"], want, TOL["autodiff"], "∂²T/∂q²")
+    assert_close(got["ddT"], np.swapaxes(got["ddT"], 1, 2), TOL["symmetric"], "∂²T/∂q² is symmetric")
+    diagonal = np.arange(model.nv)
+    assert_close(got["ddT"][:, diagonal, diagonal], want[:, diagonal, diagonal], TOL["autodiff"], "diagonal of ∂²T/∂q²")
+    # the local derivative: ∂L/∂q_x = L σ_x is what ∂T/∂q_x is on the dof's own link
+    link = kin.tree(model.topology).dof_link
+    own = np.einsum("xij,xjk->xik", got["T"][link][..., :3], got["screws"])
+    assert_close(own, np.moveaxis(dT, -1, 1)[link, diagonal], TOL["autodiff"], "T σ")
+
+    v = np.asarray(v, float)
+    V, Gamma = dT @ v, ddT @ v @ v
+    for what, want in (("V", V), ("centripetal", Gamma)):
+        assert_close(got[what], want, TOL["autodiff"], what)
+        # about the centre of mass, the field's translation is that of T about the same point: the same field
+        assert_close(got[f"{what} about another origin"], want, TOL["autodiff"], f"{what} about another origin")
+
+
+@many(max_examples=100)
+@given(case=cases())
+def test_transforms_and_fields(case):
+    check_transforms(case)
+
+
+@pytest.mark.slow
+@many(max_examples=500, derandomize=False)
+@given(case=cases())
+def test_transforms_and_fields_long(case):
+    check_transforms(case)
+
+
+@pytest.mark.parametrize("topology", ["slides and hinges", "free", "many joints", "massless"])
+def test_transforms_by_central_differences(topology):
+    """Also the retraction that the derivatives are taken along: q ⊕ δ by `retract`."""
+    model, rng = random_model(topology, 5), np.random.default_rng(6)
+    q = jnp.asarray(random_q(model, rng), DTYPE) * (1 if DTYPE == np.float64 else 0.1)
+    q = kin.retract(model, q, jnp.zeros(model.nv, DTYPE))
+    h = 1e-3 if DTYPE == np.float64 else 3e-2
+    got = library(model, q, jnp.zeros(model.nv, DTYPE))
+    dT, ddT = np.asarray(got["dT"], float), np.asarray(got["ddT"], float)
+
+    @jax.jit
+    def along(delta):
+        at = kin.retract(model, q, delta)
+        return kin.transforms(model, at), kin.transforms_derivative(model, at)
+
+    fd = central_difference(lambda d: np.asarray(along(jnp.asarray(d, DTYPE))[0], float), model.nv, h)
+    assert_close(np.moveaxis(dT, 1, -1), fd, TOL["difference"], "∂T/∂q")
+    # second differences on the diagonal; off it, differences of ∂T/∂q are in other coordinates on a ball, but
+    # their symmetric part is the same
+    fd2 = central_difference(lambda d: np.asarray(along(jnp.asarray(d, DTYPE))[1], float), model.nv, h)
+    fd2 = np.moveaxis(fd2, -1, 2)  # (N, x, moved, 3, 4): rotates the basis of a ball with it
+    assert_close(ddT, 0.5 * (fd2 + np.swapaxes(fd2, 1, 2)), TOL["difference"], "∂²T/∂q²")
+
+
+@many(max_examples=100)
+@given(case=cases())
+def test_increments_and_retractions(case):
+    model, rng = case.model, case.rng
+    q_a, q_b = (jnp.asarray(random_q(model, rng, p), DTYPE) for p in (case.pose_a, case.pose_b))
+    delta = rng.uniform(-1, 1, size=model.nv) * rng.choice([1.5, 1e-3, 1e-9])
+    got = {k: np.asarray(x, float) for k, x in moves(model, q_a, q_b, jnp.asarray(delta, DTYPE)).items()}
+    assert all(np.all(np.isfinite(x)) for x in got.values())
+    scale = max(1.0, np.abs(got["T_a"]).max(), np.abs(got["T_b"]).max())
+    assert np.abs(got["dT"] - (got["T_b"] - got["T_a"])).max() <= TOL["autodiff"] * scale, "increments"
+    assert not np.any(got["dT nothing"]), "no motion is no increment"
+    angles = max(1.0, np.abs(np.asarray(q_a)).max(), np.abs(np.asarray(q_b)).max())
+    eps = float(np.finfo(DTYPE).eps)
+    assert np.abs(got["composed"] - q_b).max() <= 8 * eps * angles, "q_a followed by z is q_b"
+    assert np.abs(got["retracted"] - move(model, q_a, delta)).max() <= 8 * eps * angles, "⊕"
+    assert np.abs(got["retracted back"] - delta).max() <= 16 * eps * angles, "⊖ after ⊕"
+    round_trip = np.asarray(kin.transforms(model, jnp.asarray(got["round trip"], DTYPE)), float)
+    assert np.abs(round_trip - got["T_b"]).max() <= 50 * TOL["autodiff"] * scale, "⊕ after ⊖"
+    assert np.abs(got["difference"][kin.tree(model.topology).ball_v]).max(initial=0) <= np.pi * (1 + 4 * eps)
+
+
+@jax.jit
+def tiny_increment(model, q, z):
+    return kin.increments(model, kin.local_transforms(model, q), z)
+
+
+@jax.jit
+def tiny_move(model, q, delta):
+    z = kin.retract(model, kin.identity_increment(model), delta)
+    subtracted = kin.transforms(model, kin.compose_increment(model, q, z)) - kin.transforms(model, q)
+    return z, kin.increments(model, kin.local_transforms(model, q), z), subtracted
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize("size", [1e-2, 1e-4, 1e-6, 1e-9, 1e-20])
+@pytest.mark.parametrize("topology", ["hinge chain", "balls", "many joints", "twelve"])
+def test_float32_increments_do_not_cancel(topology, size):
+    """In float32, ΔT for tiny z is right to rounding, where subtraction has lost everything."""
+    model, rng = random_model(topology, 11), np.random.default_rng(12)
+    q = random_q(model, rng)
+    single = random_model(topology, 11, dtype=np.float32)
+    # the same numbers in both precisions
+    wide = jax.tree.map(lambda x: x.astype(jnp.float64), single)
+    wide = dataclasses.replace(wide, axis=wide.axis / jnp.maximum(0.5, jnp.linalg.norm(wide.axis, axis=1))[:, None])
+    q = jnp.asarray(q, jnp.float32)
+    delta = jnp.asarray(size * rng.normal(size=model.nv), jnp.float32)
+    z, got, subtracted = tiny_move(single, q, delta)
+    assert got.dtype == jnp.float32
+    q64, z64 = kin.retract(wide, q.astype(jnp.float64), jnp.zeros(model.nv)), z.astype(jnp.float64)
+    want = tiny_increment(wide, q64, z64)  # float64's own, judged against subtraction above
+    if size <= 1e-6:
+        delta = kin.difference(wide, kin.identity_increment(wide), z64)
+        jet = dense_jet(wide, q64)
+        assert_close(want, jet[1] @ delta + 0.5 * jet[2] @ delta @ delta, 1e-10, "float64 against its Taylor series")
+    assert_close(got, want, 5e-6, f"float32 increments at |z| = {size}")
+    if size <= 1e-4:
+        assert error(subtracted, want) > 50 * error(got, want), "the test would not notice a subtraction"
+
+
+@pytest.mark.parametrize("topology", ["three roots", "twelve", "massless"])
+def test_poses_are_those_of_the_bodies(topology):
+    model, rng = random_model(topology, 3), np.random.default_rng(4)
+    q = jnp.asarray(random_q(model, rng), DTYPE)
+    poses = kin.forward_kinematics(model, q)
+    T = np.asarray(dense_transforms(model, q, jnp.zeros(model.nv, DTYPE)))[list(model.topology.body_link)]
+    assert_close(poses.position, T[..., 3], TOL["autodiff"])
+    assert_close(poses.rotation, T[..., :3], TOL["autodiff"])
+    R = np.asarray(poses.rotation, float)
+    assert_close(R @ np.swapaxes(R, 1, 2), np.broadcast_to(np.eye(3), R.shape), TOL["twin"] * 10)
+
+
+def test_center_of_mass_and_total_mass():
+    model, rng = random_model("twelve", 3), np.random.default_rng(4)
+    q = jnp.asarray(random_q(model, rng), DTYPE)
+    T, M = np.asarray(kin.transforms(model, q), float), np.asarray(model.second_moment, float)
+    mass = M[:, 3, 3]
+    world = [T[l] @ np.append(M[l, :3, 3] / m, 1) if m else np.zeros(3) for l, m in enumerate(mass)]
+    assert_close(kin.total_mass(model), mass.sum(), TOL["autodiff"])
+    assert_close(kin.center_of_mass(model, jnp.asarray(T, DTYPE)), mass @ world / mass.sum(), TOL["autodiff"])
