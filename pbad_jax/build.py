@@ -351,7 +351,8 @@ def _parents(bodies: list[Body]) -> list[int]:
         return int(parent)
 
     parents = [resolve(i, b.parent) for i, b in enumerate(bodies)]
-    for i in range(len(bodies)):
+    ordered = all(p < i for i, p in enumerate(parents))  # then there is no cycle, and no need to walk
+    for i in range(0 if ordered else len(bodies)):
         path, j = [i], parents[i]
         while j >= 0 and j not in path:
             path.append(j)
