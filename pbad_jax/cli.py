@@ -134,9 +134,9 @@ def _join_negative(argv: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _precision(float32: bool) -> Iterator[None]:
-    """JAX's precision for one command."""
+    """Double precision for one command; models in single precision need no change of JAX's setting."""
     before = jax.config.read("jax_enable_x64")
-    jax.config.update("jax_enable_x64", not float32)
+    jax.config.update("jax_enable_x64", before or not float32)
     try:
         yield
     finally:
@@ -148,20 +148,22 @@ def _precision(float32: bool) -> Iterator[None]:
 
 def _load(args: argparse.Namespace) -> tuple[Model, list[str]]:
     """The model, and a line for every feature of its file that does not act."""
-    name = args.model
+    name, dtype = args.model, np.float32 if args.float32 else np.float64
     if name.startswith("chain"):
         number = re.fullmatch(r"chain:([1-9]\d*)", name)
         if number:
-            return pbad.chain(int(number[1])), []
+            return pbad.chain(int(number[1]), dtype=dtype), []
         if not os.path.exists(name):
             raise CallError(f"MODEL is {name!r}; after 'chain:' comes the number of links, at least 1: write chain:10")
     if name in ("swimmer", "spider"):
-        return getattr(pbad, name)(), []
+        return getattr(pbad, name)(dtype=dtype), []
     if not os.path.exists(name):
         raise CallError(f"MODEL {name!r} is neither a file nor one of {', '.join(BUILT_IN)}{_nearest_file(name)}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnsupportedFeatureWarning)  # the summary lists them
-        loaded = pbad.load(pathlib.Path(name), floating_base=args.floating_base, unsupported=args.unsupported)
+        loaded = pbad.load(
+            pathlib.Path(name), floating_base=args.floating_base, unsupported=args.unsupported, dtype=dtype
+        )
     model, report = loaded if isinstance(loaded, tuple) else (loaded, None)
     idle = [f"left out: {x}" for x in getattr(report, "unsupported", ())]
     return model, idle + [f"carried, no force yet: {x}" for x in model.topology.inactive]

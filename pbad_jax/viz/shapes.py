@@ -1,10 +1,11 @@
-"""What is drawn: shapes fixed to bodies, and triangle meshes for them. NumPy only.
+"""What is drawn: shapes fixed to bodies, and triangle meshes for them.
 
 Shapes that differ by a scale share one mesh, so that a viewer gets few meshes with many instances.
 """
 
 import dataclasses
 
+import jax
 import numpy as np
 
 from pbad_jax.build import Geom
@@ -121,7 +122,7 @@ def _lathe(profile: np.ndarray) -> Mesh:
 
 def _bones(model: Model) -> list[Shape]:
     """Thin capsules from every body's frame to its children's, or to its centre of mass where it has none."""
-    poses = forward_kinematics(model, model.q0)
+    poses = jax.jit(forward_kinematics)(model, model.q0)
     position, rotation = np.asarray(poses.position, float), np.asarray(poses.rotation, float)
     moment = np.asarray(model.second_moment, float)[np.array(model.topology.body_link)]
     parents = model.topology.body_parent

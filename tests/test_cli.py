@@ -1,0 +1,209 @@
+"""The command line: exit codes, the summary, the files, and one line for everything that is wrong."""
+
+import os
+import re
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import pbad_jax as pbad
+from pbad_jax.cli import main
+
+pytestmark = pytest.mark.float64  # the command line sets the precision itself; changing it back and forth upsets JAX
+
+SHORT = ["--dt", "0.02", "--time", "0.1"]
+PENDULUM = """
+<mujoco model="pendulum">
+  <worldbody>
+    <body name="arm">
+      <joint name="pin" type="hinge" axis="0 1 0"/>
+      <geom type="capsule" fromto="0 0 0 0 0 -1" size="0.05" mass="1"/>
+    </body>
+  </worldbody>
+</mujoco>
+"""
+
+
+def run(capsys, *argv):
+    """Exit code, stdout, stderr."""
+    code = main([str(x) for x in argv])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_summary(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, "simulate", "chain:1", *SHORT)
+    assert code == 0
+    rows = dict(re.findall(r"^(\S[^ ]*(?: \S+)?)  +(.*)$", out, re.MULTILINE))
+    assert rows["model"] == "chain:1: 1 bodies, 2 degrees of freedom, float64"
+    assert rows["steps"] == "5 of 0.02 s with radau2, 0.1 s in all"
+    assert rows["failed"] == "none"
+    assert re.fullmatch(r"\d+\.\d\d a step, at most \d+", rows["iterations"])
+    assert re.fullmatch(r".* J to .* J, change .* J, .* of the largest kinetic energy", rows["energy"])
+    assert re.fullmatch(r".* s, .* simulated seconds a second; compiling took .* s", rows["wall time"])
+    assert "compiling 5 steps of radau2 ... " in err
+    assert not os.listdir(tmp_path)  # nothing is written unasked
+
+
+def test_files(capsys, tmp_path):
+    paths = [tmp_path / name for name in ("t.npz", "a.html", "e.png")]
+    code, out, _ = run(capsys, "simulate", "chain:1", *SHORT, "--out", paths[0], "--html", paths[1], "--plot", paths[2])
+    assert code == 0
+    assert out.count("wrote") == 3
+    assert {p.name for p in tmp_path.iterdir()} == {p.name for p in paths}
+    saved = pbad.load_trajectory(paths[0])
+    assert saved.metadata["model"] == "chain:1"
+    assert saved.metadata["dtype"] == "float64"
+    np.testing.assert_allclose(saved.time, 0.02 * np.arange(1, 6))
+    assert saved.xpos.shape == (5, 1, 3)
+
+
+def test_float32_leaves_no_trace(capsys, tmp_path):
+    before = jax.config.jax_enable_x64
+    code, out, _ = run(capsys, "simulate", "chain:1", *SHORT, "--float32", "--out", tmp_path / "t.npz")
+    assert code == 0
+    assert "float32" in out
+    assert pbad.load_trajectory(tmp_path / "t.npz").q.dtype == np.float32
+    assert jax.config.jax_enable_x64 == before
+
+
+def test_chain_starts_horizontal_with_a_swing(capsys, tmp_path):
+    run(capsys, "simulate", "chain:1", "--dt", "1e-6", "--time", "1e-6", "--out", tmp_path / "t.npz")
+    saved = pbad.load_trajectory(tmp_path / "t.npz")
+    np.testing.assert_allclose(saved.q[0], [np.pi / 2, 0], atol=1e-5)
+    np.testing.assert_allclose(saved.v[0], [0, 0.2 * np.sqrt(9.81)], atol=1e-4)
+
+
+@pytest.mark.parametrize("how", ["text", "file"])
+def test_starts(capsys, tmp_path, how):
+    q, v = [-0.3, 0.2], [-1.0, 0.5]
+    if how == "file":
+        np.save(tmp_path / "q.npy", q)
+        np.save(tmp_path / "v.npy", v)
+        given = ["--q0", tmp_path / "q.npy", "--v0", tmp_path / "v.npy"]
+    else:
+        given = ["--q0", "-0.3,0.2", "--v0", "-1,0.5"]
+    code, _, err = run(capsys, "simulate", "chain:1", *SHORT, *given, "--out", tmp_path / "t.npz")
+    assert code == 0, err
+    model = pbad.chain(1)
+    traj, _ = pbad.rollout(model, pbad.make_state(model, q, v), n_steps=5, options=pbad.Options(dt=0.02))
+    np.testing.assert_allclose(pbad.load_trajectory(tmp_path / "t.npz").q, traj.q, rtol=1e-12)
+
+
+def test_no_time_is_no_steps(capsys, tmp_path):
+    code, out, _ = run(capsys, "simulate", "chain:1", "--time", "0", "--out", tmp_path / "t.npz",
+                       "--html", tmp_path / "a.html")  # fmt: skip
+    assert code == 0
+    assert "0 of 0.05 s" in out
+    assert pbad.load_trajectory(tmp_path / "t.npz").q.shape == (0, 2)
+
+
+def test_time_that_is_no_multiple_is_said(capsys):
+    code, out, _ = run(capsys, "simulate", "chain:1", "--dt", "0.02", "--time", "0.107")
+    assert code == 0
+    assert "--time 0.107 is no multiple of --dt 0.02; it was rounded to 0.1 s" in out
+
+
+def test_failed_steps_give_code_1_and_advice(capsys):
+    code, out, _ = run(capsys, "simulate", "chain:1", "--dt", "0.02", "--time", "0.1", "--max-iterations", "1")
+    assert code == 1
+    assert "5 of 5 steps, the first at step 1 (to 0.02 s)" in out
+    assert "1 MAX_ITER: The iteration limit came first: halve dt, or raise max_iterations." in out
+    assert "4 FROZEN: " in out
+
+
+def test_info(capsys):
+    code, out, _ = run(capsys, "info", "spider")
+    assert code == 0
+    assert out.startswith("spider: 9 bodies, 9 joints, nq 19, nv 18, nu 4\ntotal mass 13.6 kg")
+    assert re.search(r"^root +free +torso +0:7 +0:6 +free$", out, re.MULTILINE)
+    assert re.search(r"^knee3 +hinge +shin3 +18:19 +17:18 +-1 to 1$", out, re.MULTILINE)
+    assert "knee_motor3" in out
+    assert "fingerprint " + pbad.spider().fingerprint in out
+
+
+def test_model_file(capsys, tmp_path):
+    pytest.importorskip("mujoco")
+    (tmp_path / "pendulum.xml").write_text(PENDULUM)
+    code, out, err = run(capsys, "info", tmp_path / "pendulum.xml")
+    assert code == 0, err
+    assert re.search(r"^pin +hinge +arm +0:1 +0:1", out, re.MULTILINE)
+
+
+BAD_CALLS = {
+    "": "COMMAND",
+    "simulat chain:1": "'simulat'.*'simulate'",
+    "simulate": "MODEL",
+    "simulate chain:1 --dt -1": r"--dt is -1\.0; .*positive.*--dt 0\.05",
+    "simulate chain:1 --dt 0": r"--dt is 0\.0",
+    "simulate chain:1 --dt nan": "--dt is nan",
+    "simulate chain:1 --dt fast": "--dt: invalid float value: 'fast'",
+    "simulate chain:1 --dtt 1": "'--dtt'.*did you mean --dt",
+    "simulate chain:1 --time -1": r"--time is -1\.0",
+    "simulate chain:1 --time inf": "--time is inf",
+    "simulate chain:1 --time 1e12": r"--time 1e\+12 .*GiB.*Shorten --time",
+    "simulate chain:1 --scheme radua2": "'radua2'.*Did you mean 'radau2'",
+    "simulate chain:1 --tolerance -1": r"tolerance is -1\.0",
+    "simulate chain:1 --max-iterations 0": "max_iterations is 0",
+    "simulate nowhere.xml": "'nowhere.xml' is neither a file nor one of chain:10, swimmer, spider",
+    "simulate spidre": "did you mean 'spider'",
+    "simulate spare.xml": "did you mean 'spores.xml'",
+    "simulate chain:0": "'chain:0'.*write chain:10",
+    "simulate chain:x": "'chain:x'.*write chain:10",
+    "simulate chain": "'chain'.*write chain:10",
+    "simulate chain:1 --q0 1,2,3": r"--q0 has 3 numbers; .*wants 2: joint0\[0:2\]",
+    "simulate chain:1 --v0 1": "--v0 has 1 numbers",
+    "simulate chain:1 --q0 1,two": "--q0: entry 1 is 'two'",
+    "simulate chain:1 --q0 -1,nan": r"q\[1\] of joint 'joint0' is nan",
+    "simulate chain:1 --q0 nowhere.npy": "--q0: there is no file 'nowhere.npy'",
+    "simulate chain:1 --q0 nan.npy": r"q\[0\] of joint 'joint0' is nan",
+    "simulate chain:1 --q0 pickle.npy": "'pickle.npy' cannot be read.*numpy.save",
+    "simulate chain:1 --q0 text.npy": "'text.npy' cannot be read",
+    "simulate chain:1 --out nowhere/t.npz": "--out 'nowhere/t.npz' cannot be written",
+    "simulate chain:1 --html .": "--html '.' is a folder",
+    "simulate chain:1 --out a --plot a": "--plot 'a' is also an input or another output",
+    "simulate spores.xml --out spores.xml": "spores.xml",
+    "simulate chain:1 --plot e.foo": "suffix 'foo'",
+    "info spores.xml": "spores.xml",
+    "info chain:1 --dt 1": "'--dt' is no argument of pbad-jax info",
+}
+
+
+@pytest.mark.parametrize("call", BAD_CALLS)
+def test_bad_calls_give_one_line_and_code_2(capsys, tmp_path, monkeypatch, call):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spores.xml").write_text("<mujoco><worldbody>")
+    (tmp_path / "text.npy").write_text("1,2")
+    np.save("nan.npy", [np.nan, 0])
+    np.save("pickle.npy", np.array([{}, {}], dtype=object), allow_pickle=True)
+    before = sorted(os.listdir())
+    code, out, err = run(capsys, *call.split())
+    assert code == 2
+    assert out == ""
+    assert re.fullmatch(r"pbad-jax: error: [^\n]+\n", err)
+    assert re.search(BAD_CALLS[call], err), err
+    assert sorted(os.listdir()) == before
+
+
+@pytest.mark.parametrize(("option", "module"), [("--html", "viser"), ("--plot", "matplotlib.backend_bases")])
+def test_missing_packages(capsys, tmp_path, monkeypatch, option, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    code, _, err = run(capsys, "simulate", "chain:1", option, tmp_path / "a.png")
+    assert code == 2
+    assert 'pip install "pbad_jax[viz]"' in err and err.count("\n") == 1
+
+
+def test_as_a_process(tmp_path):
+    command = [sys.executable, "-m", "pbad_jax", "simulate", "chain:1", *SHORT, "--out", "t.npz"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "failed      none" in done.stdout
+    done = subprocess.run([*command[:4], "chain:x"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    done = subprocess.run([*command[:3], "--version"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.stdout == f"pbad_jax {pbad.__version__}\n"
