@@ -19,6 +19,7 @@ from pbad_jax.errors import ModelFileError
 
 MAX_BYTES = 64 * 2**20  # all files of one model together, and any one mesh
 MAX_ELEMENTS = 100_000
+MAX_FILES = 1000  # the model and its includes
 MAX_DEPTH = 256
 MAX_BODIES = 10_000
 MAX_ATTRIBUTE = 1_000_000  # characters
@@ -96,6 +97,7 @@ class Budget:
 
     elements: int = 0
     size: int = 0
+    files: int = 0
 
 
 def cut(text: str, length: int = 40) -> str:
@@ -147,6 +149,9 @@ def read_bytes(path: Path, budget: Budget) -> bytes:
         if not stat.S_ISREG(info.st_mode):
             kind = "a folder" if stat.S_ISDIR(info.st_mode) else "not a regular file"
             raise ModelFileError(f"{path} is {kind}; give the path of an MJCF or URDF file")
+        budget.files += 1
+        if budget.files > MAX_FILES:
+            raise ModelFileError(f"{path}: the model includes more than {MAX_FILES} files; that is the limit")
         budget.size += info.st_size
         if budget.size > MAX_BYTES:
             raise ModelFileError(f"{path}: more than {MAX_BYTES >> 20} MB of XML; that is the limit for one model")
@@ -311,6 +316,8 @@ class Roots:
         name, _, rest = written.split("://", 1)[1].lstrip("/").partition("/")
         if not re.fullmatch(r"[\w.-]*\w[\w.-]*", name):
             raise ModelFileError(f"{node.where}: {cut(written, 200)!r} names no package")
+        if os.path.normpath(rest).startswith(".."):
+            raise ModelFileError(f"{node.where}: the path {cut(written, 200)!r} leads outside its package")
         folder = self._find(name)
         return None if folder is None else self._inside(folder / rest, [folder], written, node)
 

@@ -211,8 +211,10 @@ def _inertial(link: Node, out: Prepared) -> list[Node]:
     if mass < 0:
         raise ModelFileError(f"{mass_node.where}: mass of link {cut(name)!r} is {mass:g} kg; it must be ≥ 0")
     if mass < MIN_MASS:
-        if mass > 0:
-            out.notes.append(f"link {cut(name)!r}: its mass of {mass:g} kg is below {MIN_MASS:g} kg and is left out")
+        turning = any(inertia_node.number(k, 0.0) for k in ("ixx", "iyy", "izz")) if inertia_node is not None else False
+        if mass > 0 or turning:
+            also = " with its inertia" if turning else ""
+            out.notes.append(f"link {cut(name)!r}: its mass of {mass:g} kg is below {MIN_MASS:g} kg, left out{also}")
         return []
     origin = node.first("origin")
     pose = {} if origin is None else _strip(origin)
