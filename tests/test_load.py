@@ -1,20 +1,22 @@
 """MJCF and URDF through `load`, against MuJoCo's own numbers."""
 
+import importlib
 import json
 import re
 import subprocess
 import sys
 import warnings
+from typing import Any
 
 import jax.numpy as jnp
-import mujoco
 import numpy as np
 import pytest
 
 import pbad_jax as pbad
-from pbad_jax import atom_parallel, kinematics, objectives
+from pbad_jax import atom_parallel, joints, kinematics, objectives
 from pbad_jax.io.load import LoadReport
 
+mujoco: Any = importlib.import_module("mujoco")  # it has no types
 pytestmark = pytest.mark.float64
 
 SEVERAL_JOINTS = """
@@ -148,7 +150,7 @@ def test_acceleration_is_mujocos(name):
         control = np.random.default_rng(seed + 9).normal(size=m.nu)
         d.qpos[:], d.qvel[:], d.ctrl[:] = q, v, control
         mujoco.mj_forward(m, d)
-        ours = objectives.acceleration(model, *map(jnp.asarray, (q, v)), 0.0, jnp.asarray(control))
+        ours = objectives.acceleration(model, jnp.asarray(q), jnp.asarray(v), 0.0, jnp.asarray(control))
         np.testing.assert_allclose(ours, d.qacc, rtol=1e-8, atol=1e-8)
 
 
@@ -214,7 +216,7 @@ def test_mjcf_meshes_includes_and_defaults_from_files(tmp_path):
     volume = 0.1 * 0.2 * 0.3 / 6
     np.testing.assert_allclose(kinematics.total_mass(model), 1000 * volume, rtol=1e-6)
     world = np.asarray(
-        mesh.vertices @ np.asarray(pbad.joints.rotation(model.geometry.quaternion[0])).T + model.geometry.position[0]
+        mesh.vertices @ np.asarray(joints.rotation(model.geometry.quaternion[0])).T + model.geometry.position[0]
     )
     np.testing.assert_allclose(np.sort(world.max(0)), [0.1, 0.2, 0.3], atol=1e-6)
     np.testing.assert_allclose(model.geometry.rgba[0], [1, 0, 0, 1])
@@ -339,7 +341,7 @@ def test_what_has_no_effect_is_fine():
 
 def test_options_are_checked():
     with pytest.raises(pbad.OptionError, match="unsupported='ignore'"):
-        pbad.load(RADIAN, unsupported="ignore")
+        pbad.load(RADIAN, unsupported="ignore")  # pyright: ignore[reportCallIssue, reportArgumentType]
     with pytest.raises(pbad.OptionError, match="int32"):
         pbad.load(RADIAN, dtype=np.int32)
 
@@ -416,6 +418,13 @@ def test_unphysical_inertia_is_projected_and_noted():
     assert np.linalg.eigvalsh(M).min() > -1e-9
 
 
+def test_joint_without_mass_is_noted():
+    extra = """<link name="pointer"/><joint name="turn" type="continuous"><parent link="tool"/><child link="pointer"/>
+      </joint>"""
+    with pytest.warns(UserWarning, match="joint 'turn' moves no mass"):
+        assert pbad.load(urdf(extra=extra)).nv == 2
+
+
 def test_mimic_and_planar():
     extra = """<link name="finger"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/>
       </inertial></link>
@@ -439,7 +448,7 @@ def test_urdf_extensions_are_reported_not_refused():
 
 
 def stl(triangles):
-    body = b"".join(np.float32([0, 0, 1, *np.ravel(t)]).tobytes() + b"\0\0" for t in triangles)
+    body = b"".join(np.array([0, 0, 1, *np.ravel(t)], np.float32).tobytes() + b"\0\0" for t in triangles)
     return b"\0" * 80 + len(triangles).to_bytes(4, "little") + body
 
 

@@ -10,15 +10,20 @@ import dataclasses
 import os
 import re
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from pbad_jax.build import _dtype, build_model
 from pbad_jax.errors import ModelError, ModelFileError, OptionError, UnsupportedFeatureError, UnsupportedFeatureWarning
-from pbad_jax.io import mjcf, urdf
+from pbad_jax.io import compiled, mjcf, urdf
 from pbad_jax.io.safety import Budget, Node, Roots, cut, nearest, parse, read_bytes, serialise
 from pbad_jax.model import Model
+
+Source = str | os.PathLike[str]
+Folders = Source | Iterable[Source]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +47,25 @@ class LoadReport:
         return "\n".join(parts) or "everything in the file is honoured"
 
 
-def load(source, *, floating_base: bool = False, unsupported: str = "error", package_dirs=(), dtype=None):
+@overload
+def load(
+    source: Source,
+    *,
+    floating_base: bool = False,
+    unsupported: Literal["error"] = "error",
+    package_dirs: Folders = (),
+    dtype: Any = None,
+) -> Model: ...
+@overload
+def load(
+    source: Source,
+    *,
+    floating_base: bool = False,
+    unsupported: Literal["warn"],
+    package_dirs: Folders = (),
+    dtype: Any = None,
+) -> tuple[Model, LoadReport]: ...
+def load(source, *, floating_base=False, unsupported="error", package_dirs=(), dtype=None):
     """A `Model` from an MJCF or URDF file.
 
     Args:
@@ -64,17 +87,31 @@ def load(source, *, floating_base: bool = False, unsupported: str = "error", pac
         OptionError: for the other arguments.
         ImportError: MuJoCo is not installed.
     """
-    return _load(source, floating_base, unsupported, package_dirs, dtype)
-
-
-def _load(source, floating_base=False, unsupported="error", package_dirs=(), dtype=None, *, meshes=True):
-    """`load`, with a switch for the meshes of a URDF."""
     if unsupported not in ("error", "warn"):
         raise OptionError(f"unsupported={unsupported!r}: choose 'error' or 'warn'")
+    model, report, file = _load(source, floating_base, unsupported == "warn", package_dirs, dtype)
+    if unsupported == "error":
+        if report.notes:
+            warnings.warn(f"{file}: {_listed(report.notes)}", stacklevel=2)
+        return model
+    if report.unsupported:
+        text = f"{file}: loaded without {_listed(report.unsupported)}"
+        warnings.warn(text, UnsupportedFeatureWarning, stacklevel=2)
+    return model, report
+
+
+def _load(
+    source, floating_base=False, lenient=True, package_dirs=(), dtype=None, *, meshes=True
+) -> tuple[Model, LoadReport, str]:
+    """The model, the report and the file's name; `meshes=False` leaves out those of a URDF.
+
+    Raises:
+        UnsupportedFeatureError: if there is anything unsupported and not `lenient`.
+    """
     if isinstance(package_dirs, str | os.PathLike):
         package_dirs = (package_dirs,)
     _dtype(dtype)
-    _mujoco()
+    mjcf.mujoco_module()
     root, roots, budget = _read(source, package_dirs)
     if root.tag == "mujoco":
         prepared = mjcf.prepare(root, roots, budget)
@@ -84,34 +121,14 @@ def _load(source, floating_base=False, unsupported="error", package_dirs=(), dty
         raise ModelFileError(
             f"{root.where}: the root element is <{cut(root.tag)}>; it must be <mujoco> (MJCF) or <robot> (URDF)"
         )
-    compiled, messages = _compile(prepared, floating_base)
-    converted = mjcf.convert(compiled, prepared.shapes)
-    report = LoadReport(
-        unsupported=tuple(prepared.unsupported + converted.unsupported),
-        inactive=tuple(prepared.inactive + converted.inactive),
-        notes=tuple(prepared.notes + converted.notes + messages),
-    )
-    if report.unsupported and unsupported == "error":
-        raise _unsupported(root.file, report.unsupported)
-    model = _build(root.file, prepared, converted, report, dtype)
-    report = dataclasses.replace(report, inactive=model.topology.inactive)
-    if unsupported == "error":
-        if report.notes:
-            warnings.warn(f"{root.file}: {_listed(report.notes)}", stacklevel=3)
-        return model
-    if report.unsupported:
-        text = f"{root.file}: loaded without {_listed(report.unsupported)}"
-        warnings.warn(text, UnsupportedFeatureWarning, stacklevel=3)
-    return model, report
-
-
-def _mujoco():
-    """The mujoco package, which only this folder needs."""
-    try:
-        import mujoco
-    except ImportError as e:
-        raise ImportError(f'loading model files needs MuJoCo: pip install "pbad_jax[models]" ({e})') from e
-    return mujoco
+    mj_model, messages = _compile(prepared, floating_base)
+    converted = compiled.convert(mj_model, prepared.shapes)
+    unsupported = tuple(prepared.unsupported + converted.unsupported)
+    if unsupported and not lenient:
+        raise _unsupported(root.file, unsupported)
+    model = _build(root.file, prepared, converted, dtype)
+    notes = tuple(prepared.notes + converted.notes + messages)
+    return model, LoadReport(unsupported, model.topology.inactive, notes), root.file
 
 
 def _read(source, package_dirs) -> tuple[Node, Roots, Budget]:
@@ -127,13 +144,12 @@ def _read(source, package_dirs) -> tuple[Node, Roots, Budget]:
     return parse(data, str(path), budget), Roots(path.parent, package_dirs), budget
 
 
-def _build(file: str, prepared, converted, report: LoadReport, dtype) -> Model:
+def _build(file: str, prepared: mjcf.Prepared, converted: compiled.Converted, dtype) -> Model:
+    inactive = prepared.inactive + converted.inactive
     name = prepared.name or (Path(file).stem if file != "<text>" else "model")
     try:
         with np.errstate(all="ignore"):
-            return build_model(
-                converted.bodies, name=name, inactive=report.inactive, dtype=dtype, **converted.arguments
-            )
+            return build_model(converted.bodies, name=name, inactive=inactive, dtype=dtype, **converted.arguments)
     except (ModelError, OptionError, np.linalg.LinAlgError, OverflowError) as e:
         raise ModelFileError(f"{file}: {e}") from e
 
@@ -158,7 +174,7 @@ def _unsupported(file: str, features: tuple[str, ...], why: str = "") -> Unsuppo
 
 def _compile(prepared: mjcf.Prepared, floating_base: bool):
     """MjModel, and the compiler's warnings. Nothing is printed and no log file is written."""
-    mujoco = _mujoco()
+    mujoco = mjcf.mujoco_module()
     text, nodes = serialise(prepared.root)
     messages: list[str] = []
     try:
@@ -167,8 +183,8 @@ def _compile(prepared: mjcf.Prepared, floating_base: bool):
             spec.compiler.LRopt.mode = 0  # the length ranges of muscles, which cost a simulation each
             if floating_base:
                 _add_free_joint(spec, prepared.root.file)
-            compiled = spec.compile()
-        return compiled, list(dict.fromkeys(messages))
+            mj_model = spec.compile()
+        return mj_model, list(dict.fromkeys(messages))
     except ModelError:
         raise
     except (ValueError, RuntimeError, MemoryError, mujoco.FatalError, mujoco.UnexpectedError) as e:
@@ -178,7 +194,7 @@ def _compile(prepared: mjcf.Prepared, floating_base: bool):
 @contextlib.contextmanager
 def _captured(messages: list[str]):
     """Collect the warnings of MuJoCo, by Python or by its own handler."""
-    mujoco = _mujoco()
+    mujoco = mjcf.mujoco_module()
     before = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda text: messages.append(str(text)))
     try:

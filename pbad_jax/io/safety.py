@@ -46,7 +46,7 @@ class Node:
 
     def walk(self) -> Iterator["Node"]:
         """This element and all below it, in document order."""
-        stack = [self]
+        stack: list[Node] = [self]
         while stack:
             node = stack.pop()
             yield node

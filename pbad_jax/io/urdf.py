@@ -81,7 +81,7 @@ def prepare(root: Node, roots: Roots, *, meshes: bool = True) -> Prepared:
         raise ModelFileError(f"{root.where}: the <robot> has no links; is this a xacro file that was not expanded?")
     if len(links) > MAX_BODIES:
         raise ModelFileError(f"{root.where}: {len(links)} links; the limit is {MAX_BODIES}")
-    _check_tree(links, joints)
+    above = _check_tree(links, joints)
     out.root.children.append(
         Node("mujoco", {}, root.file, root.line, [Node("compiler", dict(_COMPILER), root.file, root.line)])
     )
@@ -91,6 +91,7 @@ def prepare(root: Node, roots: Roots, *, meshes: bool = True) -> Prepared:
     out.shapes = {name: shapes.of_link(link) for name, link in links.items()}
     shapes.report()
     _note_limits(joints, out)
+    _note_weightless(joints, above, out)
     return out
 
 
@@ -120,13 +121,16 @@ def _check_words(root: Node, out: Prepared) -> None:
 
 def _check_attributes(node: Node, ignored: Counter[str]) -> None:
     known = _ATTRIBUTES.get(node.tag)
-    for name in node.attrib if known is not None else ():
+    if known is None:
+        return
+    for name in node.attrib:
         if name in known:
             if name in _NUMERIC:
                 numbers(node, name)
             continue
         near = nearest(name, known)
-        if node.tag not in _OPEN or (near.startswith("; did") and not any(k in name for k in known) and len(name) > 2):
+        extension = any(k in name for k in known) or len(name) < 3 or not near.startswith("; did")
+        if node.tag not in _OPEN or not extension:
             raise ModelFileError(f"{node.where}: <{node.tag}> has no attribute {cut(name)!r}{near}")
         ignored[f"{node.tag} {cut(name)}"] += 1
 
@@ -159,8 +163,8 @@ def _end(joint: Node, side: str, links: dict[str, Node]) -> str:
     return link
 
 
-def _check_tree(links: dict[str, Node], joints: dict[str, Node]) -> None:
-    """Every link has at most one parent, and no way goes in a circle."""
+def _check_tree(links: dict[str, Node], joints: dict[str, Node]) -> dict[str, tuple[str, str]]:
+    """Parent link and joint of every link, those nearer to a root first; refuses two parents and circles."""
     above: dict[str, tuple[str, str]] = {}
     for name, joint in joints.items():
         parent, child = _end(joint, "parent", links), _end(joint, "child", links)
@@ -194,6 +198,7 @@ def _check_tree(links: dict[str, Node], joints: dict[str, Node]) -> None:
                 raise ModelFileError(
                     f"{links[name].where}: link {cut(name)!r} is more than 1000 joints from its root; that is the limit"
                 )
+    return dict(sorted(above.items(), key=lambda item: depth[item[0]]))
 
 
 # --- inertials and joints ----------------------------------------------------------------------------------
@@ -310,6 +315,18 @@ def _note_limits(joints: dict[str, Node], out: Prepared) -> None:
         count = sum(key in x.attrib for x in limits)
         if count:
             out.inactive.append(f"{key} limits ({count} joints)")
+
+
+def _note_weightless(joints: dict[str, Node], above: dict[str, tuple[str, str]], out: Prepared) -> None:
+    """Name the joints that move nothing but placeholder masses; their motion means little."""
+    mass = {x.attrib["name"]: float(bool(x.children)) for x in out.root.children if x.tag == "link"}
+    for link, (parent, _) in reversed(above.items()):
+        mass[parent] += mass[link]
+    for link, (_, joint) in above.items():
+        if not mass[link] and joints[joint].attrib["type"] != "fixed":
+            out.notes.append(
+                f"joint {cut(joint)!r} moves no mass; each of its links was given 1e-9 kg. Add an <inertial>"
+            )
 
 
 # --- shapes ------------------------------------------------------------------------------------------------
