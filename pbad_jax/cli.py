@@ -12,8 +12,10 @@ import math
 import os
 import pathlib
 import re
+import signal
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -321,20 +323,33 @@ def _say(text: str, end: str = "\n") -> None:
 def _roll_out(model: Model, state: State, steps: int, options: Options) -> _Run:
     """Compile, then run, saying so."""
 
-    @jax.jit
     def roll(model, state):
         return pbad.rollout(model, state, n_steps=steps, options=options)
 
     assert not isinstance(options.scheme, str)
     _say(f"{model!r}: compiling {steps} steps of {options.scheme.name} ... ", end="")
     began = time.perf_counter()
-    compiled = roll.lower(model, state).compile()
-    compile_time = time.perf_counter() - began
-    _say(f"{compile_time:.1f} s")
-    began = time.perf_counter()
-    traj, info = jax.block_until_ready(compiled(model, state))
-    wall_time = time.perf_counter() - began
+    with _interruptible():
+        compiled = jax.jit(roll).lower(model, state).compile()
+        compile_time = time.perf_counter() - began
+        _say(f"{compile_time:.1f} s")
+        began = time.perf_counter()
+        traj, info = jax.block_until_ready(compiled(model, state))
+        wall_time = time.perf_counter() - began
     return _Run(Trajectory(*map(np.asarray, traj)), StepInfo(*map(np.asarray, info)), compile_time, wall_time)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end the process at once: Python would see it only after the compiled loop. Nothing is half written."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _print_summary(args, model: Model, options: Options, state: State, run: _Run, idle: list[str]) -> None:

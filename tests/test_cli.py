@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -195,6 +196,29 @@ def test_missing_packages(capsys, tmp_path, monkeypatch, option, module):
     code, _, err = run(capsys, "simulate", "chain:1", option, tmp_path / "a.png")
     assert code == 2
     assert 'pip install "pbad_jax[viz]"' in err and err.count("\n") == 1
+
+
+def test_interrupt_ends_a_long_run_at_once(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "pbad_jax",
+        "simulate",
+        "chain:1",
+        "--dt",
+        "1e-5",
+        "--time",
+        "50",
+        "--out",
+        "t.npz",
+    ]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while not process.stderr.readline().endswith(" s\n"):  # it has been compiled
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == -signal.SIGINT
+    assert not os.listdir(tmp_path)
 
 
 def test_as_a_process(tmp_path):

@@ -174,7 +174,7 @@ def _groups(shapes: list[Shape], position: np.ndarray, quaternion: np.ndarray, l
     groups = []
     for (_, moves), chosen in members.items():
         rgba = np.tile([shapes[k].rgba for k in chosen], (lanes, 1))
-        if layout == "overlay" and lanes > 1:
+        if layout == "overlay" and lanes > 1 and moves:
             w = np.repeat(np.linspace(0, 1, lanes), len(chosen))[:, None]
             rgba[:, :3] = (1 - w) * FIRST_COLOR + w * LAST_COLOR
         p = position[:, :, chosen].reshape(n_frames, -1, 3).astype(np.float32)
