@@ -5,6 +5,7 @@ the file importers come through this door too.
 """
 
 import dataclasses
+import numbers
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -292,10 +293,15 @@ def _add_joint(draft, index, body, joint, label, parent, parent_link, pose):
     if joint.type == "free":
         draft.q0[nq0:] = start.tolist()
     nq, nv = len(draft.q0) - nq0, len(draft.damping) - nv0
-    rest = [np.nan] * nq if joint.spring_reference is None else np.atleast_1d(joint.spring_reference)
-    if len(rest) != nq:
-        raise ModelError(f"spring_reference of {where} has {len(rest)} entries; its q has {nq}")
-    draft.spring_reference.extend(float(x) for x in rest)
+    rest = np.full(nq, np.nan)  # NaN: the configuration q0
+    if joint.spring_reference is not None:
+        what = f"spring_reference of {where}"
+        rest = np.atleast_1d(_array(joint.spring_reference, what, f"{nq} numbers"))
+        if rest.shape != (nq,):
+            raise ModelError(f"{what} has shape {rest.shape}; its q has {nq} entries")
+        if not np.all(np.isfinite(rest)):
+            raise ModelError(f"{what} is {rest.tolist()}; every entry must be finite")
+    draft.spring_reference.extend(rest.tolist())
     draft.joints.append(JointInfo(label, joint.type, index, nq0, nq, nv0, nv))
     return parent_link, pose
 
@@ -306,9 +312,7 @@ def _add_dofs(draft: _Draft, joint: Joint, dofs: int, where: str) -> None:
         if value < 0:
             raise ModelError(f"{field} of {where} is {value:g}; it must be ≥ 0, or energy is created. Change its sign.")
         getattr(draft, field).extend([value] * dofs)
-    low, high = (-np.inf, np.inf) if joint.range is None else np.asarray(joint.range, float)
-    if not low <= high:  # also catches NaN
-        raise ModelError(f"range of {where} is ({low:g}, {high:g}); low must not exceed high. Swap them.")
+    low, high = _range(joint.range, f"range of {where}")
     draft.range.extend([(low, high)] * dofs)
 
 
@@ -319,7 +323,7 @@ def _add_geom(draft: _Draft, body: int, geom: Geom, where: str) -> None:
     if (geom.type == "mesh") != (geom.mesh is not None):
         raise ModelError(f"{where}: a mesh belongs to type 'mesh', and only there")
     size = np.zeros(3)
-    given = np.atleast_1d(np.asarray(geom.size, float))
+    given = np.atleast_1d(_array(geom.size, f"size of {where}", "up to three numbers"))
     if given.size > 3 or not np.all(given >= 0):
         raise ModelError(f"size of {where} is {given.tolist()}; it needs up to three numbers ≥ 0, m")
     size[: given.size] = given
@@ -346,6 +350,8 @@ def _parents(bodies: list[Body]) -> list[int]:
             if parent not in index:
                 raise ModelError(f"{where}: no body is called {parent!r}; known: {', '.join(names[:8])}")
             return index[parent]
+        if isinstance(parent, bool) or not isinstance(parent, numbers.Integral):
+            raise ModelError(f"{where}: parent is {parent!r:.60}; it must be a name, an index or None")
         if not -1 <= int(parent) < len(bodies):
             raise ModelError(f"{where}: parent index {parent} is outside 0..{len(bodies) - 1}")
         return int(parent)
@@ -374,8 +380,7 @@ def _body_moment(body: Body, where: str, fix_inertia: str) -> np.ndarray:
     if mass < 0:
         raise ModelError(f"mass of {where} is {mass:g} kg; it must be ≥ 0")
     com = _vector(body.com, 3, f"com of {where}", ModelError)
-    _no_tracer(body.inertia, f"inertia of {where}")
-    I = np.asarray(body.inertia, float)
+    I = _array(body.inertia, f"inertia of {where}", "(3, 3) numbers")
     if I.shape != (3, 3):
         raise ModelError(
             f"inertia of {where} has shape {I.shape}, wanted (3, 3): [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]] "
@@ -481,10 +486,7 @@ def _actuator(a: Actuator, draft: _Draft) -> dict:
         raise ModelError(f"{where}: joint {a.joint!r} is {joint.type}; an actuator drives a hinge or a slide")
     ranges = {}
     for field in ("control_range", "force_range"):
-        low, high = (-np.inf, np.inf) if getattr(a, field) is None else np.asarray(getattr(a, field), float)
-        if not low <= high:
-            raise ModelError(f"{field} of {where} is ({low:g}, {high:g}); low must not exceed high")
-        ranges[field] = (low, high)
+        ranges[field] = _range(getattr(a, field), f"{field} of {where}")
     return {
         "name": name, "q": joint.q, "v": joint.v, "gear": _number(a.gear, f"gear of {where}"),
         "gain": _number(a.gain, f"gain of {where}"), "bias": _vector(a.bias, 3, f"bias of {where}", ModelError), **ranges,
@@ -513,7 +515,8 @@ def _axes(joint: Joint, where: str) -> list[np.ndarray]:
         return [*np.eye(3), zero]
     if joint.type in ("hinge", "slide"):
         return [_unit(joint.axis if joint.axis is not None else (0, 0, 1), f"axis of {where}")]
-    given = np.asarray(joint.axis if joint.axis is not None else ((1, 0, 0), (0, 1, 0)), float)
+    given = ((1, 0, 0), (0, 1, 0)) if joint.axis is None else joint.axis
+    given = _array(given, f"axis of {where}", "two axes, (2, 3)")
     if given.shape != (2, 3):
         raise ModelError(f"axis of {where} has shape {given.shape}; a {joint.type} joint wants two axes, (2, 3)")
     a, b = (_unit(x, f"axis of {where}") for x in given)
@@ -572,16 +575,34 @@ def _unit(a, where: str) -> np.ndarray:
 
 
 def _vector(x, size: int, what: str, error) -> np.ndarray:
-    _no_tracer(x, what)
-    try:
-        x = np.asarray(x, float)
-    except (TypeError, ValueError):
-        raise error(f"{what} is {x!r:.60}; wanted {size} numbers") from None
+    x = _array(x, what, f"{size} numbers", error)
     if x.shape != (size,):
         raise error(f"{what} has shape {x.shape}; wanted ({size},)")
     if not np.all(np.isfinite(x)):
         raise error(f"{what} is {x.tolist()}; every entry must be finite")
     return x
+
+
+def _array(x, what: str, wanted: str, error=ModelError) -> np.ndarray:
+    """X as float64 numpy, of whatever shape."""
+    _no_tracer(x, what)
+    try:
+        return np.asarray(x, float)
+    except (TypeError, ValueError):
+        raise error(f"{what} is {x!r:.60}; wanted {wanted}") from None
+
+
+def _range(x, what: str) -> tuple[float, float]:
+    """(low, high), infinite for None."""
+    if x is None:
+        return -np.inf, np.inf
+    given = _array(x, what, "(low, high)")
+    if given.shape != (2,):
+        raise ModelError(f"{what} has shape {given.shape}; wanted (low, high)")
+    low, high = given.tolist()
+    if not low <= high:  # also catches NaN
+        raise ModelError(f"{what} is ({low:g}, {high:g}); low must not exceed high. Swap them.")
+    return low, high
 
 
 def _number(x, what: str) -> float:

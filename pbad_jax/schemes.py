@@ -18,6 +18,7 @@ with T_h the field at the history node (schemes that have one) and V_k the veloc
 """
 
 import dataclasses
+import numbers
 
 import numpy as np
 
@@ -103,7 +104,7 @@ def radau(stages: int = 2) -> Scheme:
     Raises:
         OptionError: for another number.
     """
-    if isinstance(stages, bool) or stages not in _RADAU_NODES:
+    if isinstance(stages, bool) or not isinstance(stages, numbers.Integral) or stages not in _RADAU_NODES:
         raise OptionError(f"radau({stages!r}): the number of stages must be 1, 2 or 3")
     nodes = np.array((0.0, *_RADAU_NODES[int(stages)]))
     D = _derivative_matrix(nodes)[1:]
