@@ -138,20 +138,25 @@ def random_q(m, seed=1):
     return q
 
 
+def full_mass_matrix(m, d):
+    """(nv,nv), by columns: mj_fullM takes other arguments in other versions."""
+    M = np.zeros((m.nv, m.nv))
+    for row, unit in zip(M, np.eye(m.nv)):
+        mujoco.mj_mulM(m, d, row, unit)
+    return M
+
+
 def mujoco_numbers(m, q):
     d = mujoco.MjData(m)
     d.qpos[:] = q
     mujoco.mj_fwdPosition(m, d)
-    M = np.zeros((m.nv, m.nv))
-    if m.nv:
-        mujoco.mj_fullM(m, d, M)
     mass = m.body_mass[1:].sum()
     return {
         "mass": mass,
         "com": (m.body_mass[1:] @ d.xipos[1:]) / mass,
         "position": np.array(d.xpos[1:]),
         "rotation": np.array(d.xmat[1:]).reshape(-1, 3, 3),
-        "mass matrix": M,
+        "mass matrix": full_mass_matrix(m, d),
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pbad_jax.build import Actuator, Body, Geom, Joint
-from pbad_jax.io.mjcf import mujoco_module
+from pbad_jax.io.mjcf import mujoco_module, rotation
 from pbad_jax.model import Mesh
 
 
@@ -96,7 +96,7 @@ def _disabled(m) -> set[str]:
 
 def _body(m, i: int, names: _Names, switches: set[str], geoms: list[Geom]) -> Body:
     first, count = int(m.body_jntadr[i]), int(m.body_jntnum[i])
-    R = _rotation(m.body_iquat[i])
+    R = rotation(m.body_iquat[i])
     I = R @ np.diag(m.body_inertia[i]) @ R.T
     parent = int(m.body_parentid[i])
     return Body(
@@ -207,14 +207,8 @@ def _unsupported(m, names: _Names, switches: set[str]) -> list[str]:
             kind = mujoco.mjtEq(int(m.eq_type[e])).name.removeprefix("mjEQ_").lower()
             out.append(f"equality {names.equality[e] or e!r} ({kind})")
     for t in range(m.ntendon):
-        acts = [
-            f
-            for f in ("stiffness", "damping", "frictionloss", "limited", "armature")
-            if np.any(getattr(m, f"tendon_{f}")[t])
-        ]
-        acts += [
-            f for f in ("stiffnesspoly", "dampingpoly") if np.any(getattr(m, f"tendon_{f}", np.zeros(m.ntendon))[t])
-        ]
+        fields = ("stiffness", "damping", "frictionloss", "limited", "armature", "stiffnesspoly", "dampingpoly")
+        acts = [f for f in fields if np.any(getattr(m, f"tendon_{f}", np.zeros(m.ntendon))[t])]
         if acts:
             out.append(f"tendon {names.tendon[t] or t!r} ({', '.join(acts)})")
     out += [f"flex {f}" for f in range(m.nflex)]
@@ -299,10 +293,3 @@ def _mesh(m, k: int) -> Mesh:
     v, f = int(m.mesh_vertadr[k]), int(m.mesh_faceadr[k])
     vertices = np.array(m.mesh_vert[v : v + m.mesh_vertnum[k]])
     return Mesh(vertices, np.array(m.mesh_face[f : f + m.mesh_facenum[k]]))
-
-
-def _rotation(p) -> np.ndarray:
-    """The rotation matrix (3,3) of a unit quaternion (w,x,y,z), numpy."""
-    w, u = p[0] / np.linalg.norm(p), np.asarray(p[1:], float) / np.linalg.norm(p)
-    U = np.cross(np.eye(3), u)
-    return np.eye(3) + 2 * (w * U + U @ U)

@@ -13,8 +13,9 @@ import numpy as np
 
 from pbad_jax.build import Geom
 from pbad_jax.errors import ModelFileError, UnsupportedFeatureError
+from pbad_jax.inertia import inertia_from_central_moment
 from pbad_jax.io.meshes import read_mesh
-from pbad_jax.io.mjcf import Prepared
+from pbad_jax.io.mjcf import Prepared, rotation
 from pbad_jax.io.safety import MAX_BODIES, Node, Roots, cut, nearest, numbers
 from pbad_jax.model import Mesh
 
@@ -221,38 +222,39 @@ def _inertial(link: Node, out: Prepared) -> list[Node]:
             also = " with its inertia" if turning else ""
             out.notes.append(f"link {cut(name)!r}: its mass of {mass:g} kg is below {MIN_MASS:g} kg, left out{also}")
         return []
-    origin = node.first("origin")
-    pose = {} if origin is None else _strip(origin)
-    xx, xy, xz, yy, yz, zz = _physical(inertia_node, name, out) if inertia_node is not None else (0.0,) * 6
-    values = {"ixx": xx, "ixy": xy, "ixz": xz, "iyy": yy, "iyz": yz, "izz": zz}
+    position, turn = _pose(node.first("origin"))
+    I = np.zeros((3, 3)) if inertia_node is None else _physical(inertia_node, name, turn, out)
+    where = (node.file, node.line)
+    entries = {"ixx": I[0, 0], "ixy": I[0, 1], "ixz": I[0, 2], "iyy": I[1, 1], "iyz": I[1, 2], "izz": I[2, 2]}
     children = [
-        Node("origin", pose, node.file, node.line),
-        Node("mass", {"value": repr(mass)}, node.file, node.line),
-        Node("inertia", {k: repr(float(v)) for k, v in values.items()}, node.file, node.line),
+        Node("origin", {"xyz": " ".join(map(repr, position))}, *where),
+        Node("mass", {"value": repr(mass)}, *where),
+        Node("inertia", {k: repr(float(v)) for k, v in entries.items()}, *where),
     ]
-    return [Node("inertial", {}, node.file, node.line, children)]
+    return [Node("inertial", {}, *where, children)]
 
 
-def _physical(node: Node, name: str, out: Prepared) -> tuple:
-    """The six entries, moved to the nearest inertia that obeys A + B ≥ C where they do not."""
+def _physical(node: Node, name: str, turn: np.ndarray, out: Prepared) -> np.ndarray:
+    """The inertia (3,3) in the link's axes, moved to the nearest that obeys A + B ≥ C where it does not.
+
+    It is turned here, by the quaternion `turn`, because some versions of MuJoCo forget the rpy of an inertial.
+    """
     xx, xy, xz, yy, yz, zz = (node.number(k, 0.0) for k in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"))
+    R = rotation(turn)
     I = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
     size = np.abs(I).max()
-    if size == 0:
-        return xx, xy, xz, yy, yz, zz
     if size > 1e100:
         raise ModelFileError(f"{node.where}: inertia of link {cut(name)!r} is {size:g} kg m²; that overflows")
+    I = I if np.array_equal(R, np.eye(3)) else R @ I @ R.T
     moment = 0.5 * np.trace(I) * np.eye(3) - I  # ∫ρ r rᵀ, positive semidefinite for a real body
     values, vectors = np.linalg.eigh(moment)
     floor = 1e-8 * max(values[2], 1e-3 * size)
-    if values[0] >= floor:
-        return xx, xy, xz, yy, yz, zz
+    if size == 0 or values[0] >= floor:
+        return I
     if values[0] < -max(1e-6 * size, 1e-12):  # smaller ones are rounding
         kept = "is not positive definite" if np.linalg.eigvalsh(I)[0] <= 0 else "breaks A + B ≥ C"
         out.notes.append(f"link {cut(name)!r}: its inertia {kept} (by {-2 * values[0]:.3g} kg m²) and was projected")
-    moment = vectors @ np.diag(np.maximum(values, floor)) @ vectors.T
-    I = np.trace(moment) * np.eye(3) - moment
-    return I[0, 0], I[0, 1], I[0, 2], I[1, 1], I[1, 2], I[2, 2]
+    return inertia_from_central_moment(vectors @ np.diag(np.maximum(values, floor)) @ vectors.T)
 
 
 def _strip(node: Node) -> dict[str, str]:
