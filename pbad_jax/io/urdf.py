@@ -248,8 +248,8 @@ def _physical(node: Node, name: str, turn: np.ndarray, out: Prepared) -> np.ndar
     I = I if np.array_equal(R, np.eye(3)) else R @ I @ R.T
     moment = 0.5 * np.trace(I) * np.eye(3) - I  # ∫ρ r rᵀ, positive semidefinite for a real body
     values, vectors = np.linalg.eigh(moment)
-    floor = 1e-8 * max(values[2], 1e-3 * size)
-    if size == 0 or values[0] >= floor:
+    floor = max(1e-8 * values[2], 1e-11 * size, 1e-12)
+    if values[0] >= floor:
         return I
     if values[0] < -max(1e-6 * size, 1e-12):  # smaller ones are rounding
         kept = "is not positive definite" if np.linalg.eigvalsh(I)[0] <= 0 else "breaks A + B ≥ C"
