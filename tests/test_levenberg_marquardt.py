@@ -1,0 +1,246 @@
+"""The solver alone: no bodies, no steps. Textbook problems, every status, and lanes that do not touch each other."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import DTYPE, FLOAT32
+
+from pbad_jax import joints
+from pbad_jax import levenberg_marquardt as lm
+from pbad_jax.errors import Status
+
+TIGHT = 1e-5 if FLOAT32 else 1e-11
+
+
+def problem_of(residual, factor=None, n=None):
+    """A Problem on plain vectors with the Jacobian by autodiff."""
+    factor = jnp.eye(n, dtype=DTYPE) if factor is None else jnp.asarray(factor, DTYPE)
+    return lm.Problem(lambda x: (residual(x), jax.jacfwd(residual)(x)), lambda x, d: x + d, factor)
+
+
+def rosenbrock(x):
+    return jnp.stack([10 * (x[1] - x[0] ** 2), 1 - x[0]])
+
+
+def powell(x):
+    """Badly scaled function of Powell: root (1.0981593e-5, 9.106146738)."""
+    return jnp.stack([1e4 * x[0] * x[1] - 1, jnp.exp(-x[0]) + jnp.exp(-x[1]) - 1.0001])
+
+
+def starts(*x):
+    return jnp.asarray(x, DTYPE)
+
+
+@pytest.mark.parametrize("x0", [(-1.2, 1.0), (3.0, -4.0), (-5.0, 20.0)])
+def test_rosenbrock(x0):
+    found = lm.solve(problem_of(rosenbrock, n=2), lm.Settings(TIGHT, 100), starts(*x0))
+    assert found.status == Status.CONVERGED
+    np.testing.assert_allclose(found.x, [1, 1], atol=10 * TIGHT)
+    assert float(found.norm) <= TIGHT and 0 < int(found.iterations) < 100
+    np.testing.assert_allclose(found.r, rosenbrock(found.x), atol=TIGHT)
+
+
+@pytest.mark.float64
+def test_powell_badly_scaled_against_scipy():
+    from scipy.optimize import root
+
+    x = lm.solve(problem_of(powell, n=2), lm.Settings(1e-10, 300), starts(1.2e-5, 8.5))
+    want = root(lambda x: np.asarray(powell(jnp.asarray(x))), [0.0, 1.0], method="hybr", tol=1e-14)  # from afar
+    assert x.status == Status.CONVERGED and want.success
+    np.testing.assert_allclose(x.x, want.x, rtol=1e-6)
+
+
+@pytest.mark.float64
+def test_against_optimistix():
+    optx = pytest.importorskip("optimistix")
+
+    def f(x, args=None):
+        return jnp.stack([x[0] ** 2 + x[1] ** 2 - 4, jnp.exp(x[0]) + x[1] - 1, x[2] ** 3 - x[0]])
+
+    x0 = starts(1.0, -1.7, 0.9)
+    want = optx.least_squares(f, optx.LevenbergMarquardt(1e-12, 1e-12), x0, max_steps=300).value
+    found = lm.solve(problem_of(f, n=3), lm.Settings(1e-12, 100), x0)
+    assert found.status == Status.CONVERGED
+    np.testing.assert_allclose(found.x, want, atol=1e-9)
+
+
+def test_linear_system_takes_one_iteration():
+    rng = np.random.default_rng(0)
+    A, b = jnp.asarray(rng.normal(size=(6, 6)), DTYPE), jnp.asarray(rng.normal(size=6), DTYPE)
+    L = np.tril(rng.normal(size=(3, 3))) + 3 * np.eye(3)
+    problem = problem_of(lambda x: A @ x - b, factor=L)
+    found = lm.solve(problem, lm.Settings(1e-4 if FLOAT32 else 1e-10, 30), jnp.zeros(6, DTYPE))
+    assert found.status == Status.CONVERGED and int(found.iterations) == 1
+    np.testing.assert_allclose(found.x, np.linalg.solve(A, b), rtol=1e-3 if FLOAT32 else 1e-9, atol=1e-4)
+    # the norm is that of L⁻¹ r, block by block
+    start = lm.init(problem, lm.Settings(1e-12, 30), jnp.zeros(6, DTYPE))
+    white = np.linalg.solve(L, np.asarray(-b, float).reshape(2, 3).T)
+    np.testing.assert_allclose(start.norm, np.linalg.norm(white), rtol=1e-5 if FLOAT32 else 1e-12)
+
+
+def rotation_problem(target):
+    """log(target* ⊗ x) = 0 over unit quaternions."""
+
+    def residual(x):
+        return joints.quaternion_log(joints.quaternion_product(joints.quaternion_inverse(target), x))
+
+    def retract(x, d):
+        return joints.normalise(joints.quaternion_product(x, joints.quaternion_exp(d)))
+
+    def evaluate(x):
+        return residual(x), jax.jacfwd(lambda d: residual(retract(x, d)))(jnp.zeros(3, DTYPE))
+
+    return lm.Problem(evaluate, retract, jnp.eye(3, dtype=DTYPE))
+
+
+def test_on_quaternions():
+    target = joints.quaternion_exp(starts(0.5, -1.0, 2.0))
+    found = lm.solve(rotation_problem(target), lm.Settings(TIGHT, 50), starts(1.0, 0, 0, 0))
+    assert found.status == Status.CONVERGED and int(found.iterations) <= 10
+    np.testing.assert_allclose(abs(float(found.x @ target)), 1, atol=TIGHT)
+    np.testing.assert_allclose(float(jnp.linalg.norm(found.x)), 1, atol=TIGHT)
+
+
+def test_max_iterations():
+    for limit in (1, 2, 3):
+        found = lm.solve(problem_of(rosenbrock, n=2), lm.Settings(TIGHT, limit), starts(-1.2, 1.0))
+        assert found.status == Status.MAX_ITER and int(found.iterations) == limit
+
+
+def test_stationary_point_that_is_no_root_is_stalled():
+    """x² + 1 = 0: ‖r‖² has a minimum at 0 with residual 1."""
+    found = lm.solve(problem_of(lambda x: x**2 + 1, n=1), lm.Settings(TIGHT, 400), starts(0.7))
+    assert found.status == Status.STALLED
+    assert float(found.norm) >= 1 and np.all(np.isfinite(found.x))
+
+
+@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf])
+def test_nonfinite_at_the_start(bad):
+    def evaluate(x):
+        return x + bad, jnp.eye(2, dtype=DTYPE)
+
+    problem = lm.Problem(evaluate, lambda x, d: x + d, jnp.eye(2, dtype=DTYPE))
+    found = lm.solve(problem, lm.Settings(TIGHT, 20), starts(1.0, 2.0))
+    assert found.status == Status.NONFINITE_EVAL and int(found.iterations) == 0
+    np.testing.assert_array_equal(found.x, [1, 2])
+
+
+def test_nonfinite_trials_are_rejected():
+    """√x − 2 has no value where Newton first lands; the solve must come back, not stop or return NaN."""
+    found = lm.solve(problem_of(lambda x: jnp.log(x) - 1, n=1), lm.Settings(TIGHT, 200), starts(30.0))
+    assert found.status == Status.CONVERGED
+    np.testing.assert_allclose(found.x, [np.e], rtol=1e-4 if FLOAT32 else 1e-9)
+
+
+def test_singular_matrix_recovers_or_says_so():
+    found = lm.solve(problem_of(lambda x: jnp.stack([x[0] ** 2, x[1]]), n=2), lm.Settings(TIGHT, 200), starts(0.0, 1.0))
+    assert found.status in (Status.CONVERGED, Status.STALLED, Status.MAX_ITER)
+    assert np.all(np.isfinite(found.x))
+    if found.status == Status.CONVERGED:
+        assert abs(float(found.x[1])) <= 100 * TIGHT
+
+
+def test_norm_never_rises():
+    problem, settings = problem_of(rosenbrock, n=2), lm.Settings(TIGHT, 100)
+    s = lm.init(problem, settings, starts(-1.2, 1.0))
+    norms = [float(s.norm)]
+    while s.status == lm.RUNNING:
+        s = lm.iterate(problem, settings, s)
+        norms.append(float(s.norm))
+    assert np.all(np.diff(norms) <= 0) and len(norms) == int(s.iterations) + 1
+
+
+def test_one_evaluation_per_iteration():
+    calls = []
+
+    def residual(x):
+        jax.debug.callback(lambda: calls.append(1))
+        return rosenbrock(x)
+
+    problem = lm.Problem(
+        lambda x: (residual(x), jax.jacfwd(rosenbrock)(x)), lambda x, d: x + d, jnp.eye(2, dtype=DTYPE)
+    )
+    settings = lm.Settings(TIGHT, 100)
+    s = lm.init(problem, settings, starts(-1.2, 1.0))
+    jax.effects_barrier()
+    assert len(calls) == 1
+    for n in range(2, 6):
+        s = lm.iterate(problem, settings, s)
+        jax.effects_barrier()
+        assert len(calls) == n
+
+
+@pytest.mark.parametrize("status", [Status.CONVERGED, Status.STALLED, Status.FROZEN, Status.NONFINITE_EVAL])
+def test_finished_solves_do_not_change(status):
+    problem, settings = problem_of(rosenbrock, n=2), lm.Settings(TIGHT, 100)
+    s = lm.init(problem, settings, starts(-1.2, 1.0), status=jnp.asarray(int(status), jnp.int8))
+    assert s.status == status
+    for a, b in zip(jax.tree.leaves(s), jax.tree.leaves(lm.iterate(problem, settings, s))):
+        np.testing.assert_array_equal(a, b)
+        assert a.dtype == b.dtype
+    assert int(lm.solve(problem, settings, s.x, status=s.status).iterations) == 0
+
+
+def solve_lane(x):
+    return lm.solve(problem_of(rosenbrock, n=2), lm.Settings(TIGHT, 100), x)
+
+
+def test_a_sick_lane_leaves_the_others_bit_equal():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(8, 2)) * 2
+    sick = x.copy()
+    sick[3] = np.nan
+    solve = jax.jit(jax.vmap(solve_lane))
+    one, two = solve(jnp.asarray(x, DTYPE)), solve(jnp.asarray(sick, DTYPE))
+    healthy = np.arange(8) != 3
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two)):
+        np.testing.assert_array_equal(np.asarray(a)[healthy], np.asarray(b)[healthy])
+    assert two.status[3] == Status.NONFINITE_EVAL
+    assert np.all(np.asarray(one.status) == Status.CONVERGED)
+    assert len(set(np.asarray(one.iterations).tolist())) > 1, "lanes that stop at different times"
+
+
+def test_lanes_are_those_of_single_solves_and_jit_changes_nothing():
+    x = jnp.asarray(np.random.default_rng(5).normal(size=(5, 2)) * 2, DTYPE)
+    batch = jax.jit(jax.vmap(solve_lane))(x)
+    for k in range(5):
+        single, jitted = solve_lane(x[k]), jax.jit(solve_lane)(x[k])
+        assert int(single.iterations) == int(jitted.iterations) == int(batch.iterations[k])
+        np.testing.assert_allclose(single.x, jitted.x, atol=10 * TIGHT)
+        np.testing.assert_allclose(batch.x[k], jitted.x, atol=10 * TIGHT)
+
+
+def test_damped_step_is_the_documented_minimiser():
+    """min_y ‖J̃ y + r̃‖² + λ‖y‖² with J̃ = L⁻¹ J L⁻ᵀ: by numpy's least squares on the stacked system."""
+    rng = np.random.default_rng(6)
+    L = np.tril(rng.normal(size=(2, 2))) + 2 * np.eye(2)
+    A, b = rng.normal(size=(4, 4)), rng.normal(size=4)
+
+    def evaluate(x):
+        # larger everywhere but at the start: the first, undamped trial is rejected
+        far = jnp.any(jnp.abs(x) > 0)
+        return jnp.where(far, 1e6, 1.0) * (jnp.asarray(A, DTYPE) @ x - jnp.asarray(b, DTYPE)) + jnp.where(
+            far, 1e6, 0.0
+        ), jnp.asarray(A, DTYPE)
+
+    trials = []
+
+    def retract(x, d):
+        trials.append(np.asarray(d, float))
+        return x + d
+
+    problem = lm.Problem(evaluate, retract, jnp.asarray(L, DTYPE))
+    settings = lm.Settings(TIGHT, 10)
+    s = lm.init(problem, settings, jnp.zeros(4, DTYPE))
+    for _ in range(3):
+        damping, before = float(s.damping), len(trials)
+        with jax.disable_jit():
+            s = lm.iterate(problem, settings, s)
+        delta = trials[before]
+        Linv = np.kron(np.eye(2), np.linalg.inv(L))
+        white, r = Linv @ A @ Linv.T, Linv @ -b
+        stacked = np.vstack([white, np.sqrt(damping) * np.eye(4)])
+        y = np.linalg.lstsq(stacked, -np.append(r, np.zeros(4)), rcond=None)[0]
+        np.testing.assert_allclose(delta, Linv.T @ y, rtol=1e-3 if FLOAT32 else 1e-8, atol=1e-5 if FLOAT32 else 1e-12)
+    assert float(s.damping) > damping > 0, "λ rises after a rejected step"
