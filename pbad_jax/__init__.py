@@ -65,4 +65,3 @@ __all__ = [
     "swimmer",
     "with_forces",
 ]
-

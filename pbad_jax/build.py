@@ -273,7 +273,8 @@ def _add_joint(draft, index, body, joint, label, parent, parent_link, pose):
     if joint.type == "free" and (parent >= 0 or len(body.joints) > 1):
         raise ModelError(
             f"{where}: a free joint must be the only joint of a body whose parent is the world; this one has "
-            f"{'parent ' + repr(parent) if parent >= 0 else str(len(body.joints)) + ' joints'}. Use a ball joint, or move the body."
+            f"{'parent ' + repr(parent) if parent >= 0 else str(len(body.joints)) + ' joints'}. "
+            "Use a ball joint, or move the body."
         )
     axes = _axes(joint, where)
     anchor = _vector(joint.anchor, 3, f"anchor of {where}", ModelError)
@@ -369,7 +370,8 @@ def _parents(bodies: list[Body]) -> list[int]:
     for i, p in enumerate(parents):
         if p >= i:
             raise ModelError(
-                f"body {names[i]!r} (index {i}): its parent {names[p]!r} has index {p}; parents must come first. Reorder the list."
+                f"body {names[i]!r} (index {i}): its parent {names[p]!r} has index {p}; "
+                "parents must come first. Reorder the list."
             )
     return parents
 
@@ -444,7 +446,8 @@ def _check_joint_inertia(draft: _Draft, topology: Topology) -> None:
             joint = next(j.name for j in draft.joints if j.v <= first < j.v + j.nv)
             raise ModelError(
                 f"body {draft.link_body[i]!r}, joint {joint!r} ({kind}): it moves no "
-                f"{'mass' if kind == joints.SLIDE else 'inertia'} ({np.linalg.eigvalsh(block)[0]:.3g}), so its acceleration is undefined. "
+                f"{'mass' if kind == joints.SLIDE else 'inertia'} ({np.linalg.eigvalsh(block)[0]:.3g}), so its "
+                "acceleration is undefined. "
                 "Give the body or one below it a mass and an inertia, or the joint an armature."
             )
 
@@ -489,7 +492,8 @@ def _actuator(a: Actuator, draft: _Draft) -> dict:
         ranges[field] = _range(getattr(a, field), f"{field} of {where}")
     return {
         "name": name, "q": joint.q, "v": joint.v, "gear": _number(a.gear, f"gear of {where}"),
-        "gain": _number(a.gain, f"gain of {where}"), "bias": _vector(a.bias, 3, f"bias of {where}", ModelError), **ranges,
+        "gain": _number(a.gain, f"gain of {where}"), "bias": _vector(a.bias, 3, f"bias of {where}", ModelError),
+        **ranges,
     }  # fmt: skip
 
 

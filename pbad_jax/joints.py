@@ -59,7 +59,7 @@ def hat(a: jax.Array) -> jax.Array:
 
 
 def vee(A: jax.Array) -> jax.Array:
-    """The vector of the antisymmetric part of A times two: <[w], A> = w · vee(A)."""
+    """Twice the vector of the antisymmetric part of A, such that <[w], A> = w · vee A for every w."""
     return jnp.stack([A[..., 2, 1] - A[..., 1, 2], A[..., 0, 2] - A[..., 2, 0], A[..., 1, 0] - A[..., 0, 1]], -1)
 
 

@@ -1,14 +1,23 @@
 """Levenberg–Marquardt for a square system r(x) = 0 on a manifold. Knows no physics.
 
-The residual is measured in a metric: it consists of m blocks of b numbers, and its norm is ‖L⁻¹ r_i‖ over all
-blocks, L a lower-triangular (b,b) factor. The matrix J is the full one (∂r along the retraction), so with λ = 0 an
-iteration is Newton's. λ > 0 only after a rejected step, and it drops out again quickly; the damped step is
+The residual is measured in a metric: it consists of blocks of b numbers, and its norm is ‖L⁻¹ r_i‖ over all blocks,
+L a lower-triangular (b,b) factor. The matrix J is the full one (∂r along the retraction), so with λ = 0 an iteration
+is Newton's. λ > 0 only after a rejected step, and it drops out again quickly; the damped step is
 
     min_y ‖J̃ y + r̃‖² + λ ‖y‖²,   J̃ = L⁻¹ J L⁻ᵀ, r̃ = L⁻¹ r, δ = L⁻ᵀ y.
 
 (The paper's LM step pairs the gradient 2Jᵀr with JᵀJ, twice a Gauss–Newton step; not so here.)
 
-`init` evaluates, `iterate` is exactly one iteration (one linear solve, one evaluation), `solve` loops.
+A step is accepted when it lowers the norm, or when it passes Deuflhard's natural monotonicity test: the simplified
+Newton correction J⁻¹ r(x_new), with the old J, is shorter than the Newton correction J⁻¹ r(x). That test does not
+depend on how equations or unknowns are scaled, and it lets Newton's method cross the ridges that a nearly singular
+mechanism raises in any fixed norm.
+
+Converged is a residual within the tolerance, or a Newton correction within it (a stiff system's residual has rounding
+errors of its own size; the correction does not).
+
+One iteration is one evaluation and one linear solve: `iterate` evaluates the trial point that the last call left,
+judges it, and leaves the next one. `solve` loops.
 """
 
 from collections.abc import Callable
@@ -25,18 +34,21 @@ RUNNING = -1  # status of an unfinished solve
 LAMBDA_FIRST = 0.1  # of the whitened matrix, whose entries are of order one
 LAMBDA_UP, LAMBDA_DOWN = 8.0, 0.05
 LAMBDA_MIN, LAMBDA_MAX = 1e-3, 1e9
+DECREASE = 1 - 1e-3  # what counts as lower
 ROUNDING = 100.0  # a residual within this factor of the tolerance is accepted when nothing reduces it
 
 
 class Problem(NamedTuple):
     """A square system and its metric.
 
-    evaluate: x -> (r (n,), J (n,n)). retract: (x, δ (n,)) -> x. factor: L (b,b), n a multiple of b.
+    evaluate: x -> (r (n,), J (n,n)). retract: (x, δ (n,)) -> x. factor: L (b,b), n a multiple of b. longest: (b,) the
+    largest |δ| that a linear model of each unknown can be trusted with, inf where any; a longer step is shortened.
     """
 
     evaluate: Callable
     retract: Callable
     factor: jax.Array
+    longest: jax.Array | float = float("inf")
 
 
 class Settings(NamedTuple):
@@ -49,77 +61,106 @@ class Settings(NamedTuple):
 class SolveState(NamedTuple):
     """An unfinished or finished solve; a pytree, so that it can be carried and batched."""
 
-    x: jax.Array
-    r: jax.Array  # (n,)
-    J: jax.Array  # (n,n)
-    norm: jax.Array  # ()
+    x: jax.Array  # the best point so far
+    r: jax.Array  # (n,) its residual
+    J: jax.Array  # (n,n) its matrix
+    lu: jax.Array  # (n,n) LU factors of J
+    permutation: jax.Array  # (n,) row permutation of the factors
+    norm: jax.Array  # () its norm
+    trial: jax.Array  # the point to evaluate next
+    newton: jax.Array  # (n,) the Newton correction at x
     damping: jax.Array  # () λ
-    iterations: jax.Array  # () int32
+    iterations: jax.Array  # () int32; -1 until the first guess has been evaluated
     status: jax.Array  # () int8, RUNNING or a Status
 
 
-def init(problem: Problem, settings: Settings, x, *, status: jax.Array | None = None) -> SolveState:
-    """Evaluate at the first guess x. `status` other than RUNNING starts a finished solve."""
-    r, J = problem.evaluate(x)
-    norm = _norm(problem.factor, r)
-    found = jnp.where(
-        _finite(norm, J),
-        jnp.where(norm <= settings.tolerance, int(Status.CONVERGED), RUNNING),
-        int(Status.NONFINITE_EVAL),
-    ).astype(jnp.int8)
-    if status is not None:
-        found = jnp.where(status == RUNNING, found, status).astype(jnp.int8)
-    return SolveState(x, r, J, norm, jnp.zeros_like(norm), jnp.zeros((), jnp.int32), found)
+def init(problem: Problem, x, *, status: jax.Array | int = RUNNING) -> SolveState:
+    """A solve whose first guess x is still to be evaluated. `status` other than RUNNING: a finished one."""
+    b, leaf = problem.factor.shape[0], jax.tree.leaves(x)[0]
+    n = jax.eval_shape(lambda y: problem.evaluate(y)[0], x).shape[0]
+    assert n % b == 0
+    r, J = jnp.zeros(n, leaf.dtype), jnp.eye(n, dtype=leaf.dtype)
+    return SolveState(
+        x=x,
+        r=r,
+        J=J,
+        lu=J,
+        permutation=jnp.arange(n, dtype=jnp.int32),
+        norm=jnp.asarray(jnp.inf, leaf.dtype),
+        trial=x,
+        newton=r,
+        damping=jnp.zeros((), leaf.dtype),
+        iterations=jnp.asarray(-1, jnp.int32),
+        status=jnp.asarray(status, jnp.int8),
+    )
+
+
+def restart(s: SolveState, x) -> SolveState:
+    """A new solve from the guess x in the buffers of an old one."""
+    return s._replace(
+        x=x,
+        trial=x,
+        norm=jnp.full_like(s.norm, jnp.inf),
+        damping=jnp.zeros_like(s.damping),
+        iterations=jnp.full_like(s.iterations, -1),
+        status=jnp.full_like(s.status, RUNNING),
+    )
 
 
 def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
-    """Exactly one iteration: solve, try, accept or damp. A finished solve is returned unchanged."""
-    delta = jax.lax.cond(s.damping > 0, _damped_step, _newton_step, problem.factor, s)
-    x = problem.retract(s.x, delta)
-    r, J = problem.evaluate(x)
-    norm = _norm(problem.factor, r)
-    accept = _finite(norm, J) & (norm < s.norm)
+    """Exactly one iteration: evaluate the trial, accept or damp, step. A finished solve is returned unchanged."""
+    r, J = problem.evaluate(s.trial)
+    norm = jnp.linalg.norm(whiten(problem.factor, r))
+    finite = jnp.isfinite(norm) & jnp.isfinite(jnp.sum(J))
+    first = s.iterations < 0
+    accept = finite & (first | (norm < DECREASE * s.norm) | _naturally_monotone(problem.factor, s, r))
 
     iterations = s.iterations + 1
     best = jnp.where(accept, norm, s.norm)
+    at_rounding = ~accept & (best <= ROUNDING * settings.tolerance)
     lower = jnp.where(s.damping * LAMBDA_DOWN < LAMBDA_MIN, 0.0, s.damping * LAMBDA_DOWN)
     higher = jnp.maximum(s.damping * LAMBDA_UP, LAMBDA_FIRST)
-    damping = jnp.where(accept, lower, higher)
-
-    at_rounding = ~accept & (best <= ROUNDING * settings.tolerance)
-    status = jnp.where(
+    damping = jnp.where(first, 0.0, jnp.where(accept, lower, higher))
+    status = _status(
         (best <= settings.tolerance) | at_rounding,
-        int(Status.CONVERGED),
-        jnp.where(
-            damping > LAMBDA_MAX,
-            int(Status.STALLED),
-            jnp.where(iterations >= settings.max_iterations, int(Status.MAX_ITER), RUNNING),
-        ),
-    ).astype(jnp.int8)
+        (first & ~finite, Status.NONFINITE_EVAL),
+        (damping > LAMBDA_MAX, Status.STALLED),
+        (iterations >= settings.max_iterations, Status.MAX_ITER),
+    )
 
     def pick(new, old):
-        return jnp.where(accept, new, old)
+        return jax.tree.map(lambda a, b: jnp.where(accept, a, b), new, old)
 
-    after = SolveState(pick(x, s.x), pick(r, s.r), pick(J, s.J), best, damping, iterations, status)
-    running = s.status == RUNNING
-    return jax.tree.map(lambda new, old: jnp.where(running, new, old), after, s)
+    x, r, J = pick((s.trial, r, J), (s.x, s.r, s.J))
+    after = s._replace(x=x, r=r, J=J, norm=best, damping=damping, iterations=iterations, status=status)
+    after = jax.lax.cond(accept & (status == RUNNING), _factorise, lambda a: a, after)
+    arrived = (after.status == RUNNING) & (_length(problem.factor, after.newton) <= settings.tolerance) & accept
+    after = after._replace(status=jnp.where(arrived, jnp.int8(Status.CONVERGED), after.status))
+    delta = jax.lax.cond(damping > 0, lambda a: _damped_step(problem.factor, a), lambda a: a.newton, after)
+    size = jnp.max(jnp.abs(delta.reshape(-1, problem.factor.shape[0])) / problem.longest)
+    after = after._replace(trial=problem.retract(x, delta / jnp.maximum(1.0, size)))
+    return jax.tree.map(lambda new, old: jnp.where(s.status == RUNNING, new, old), after, s)
 
 
-def solve(problem: Problem, settings: Settings, x, *, status: jax.Array | None = None) -> SolveState:
+def solve(problem: Problem, settings: Settings, x, *, status: jax.Array | int = RUNNING) -> SolveState:
     """Iterate until no longer RUNNING. Under vmap this waits for the slowest lane."""
     return jax.lax.while_loop(
         lambda s: s.status == RUNNING,
         lambda s: iterate(problem, settings, s),
-        init(problem, settings, x, status=status),
+        init(problem, x, status=status),
     )
 
 
-def _finite(norm: jax.Array, J: jax.Array) -> jax.Array:
-    return jnp.isfinite(norm) & jnp.isfinite(jnp.sum(J))
+def _status(converged: jax.Array, *failures: tuple[jax.Array, Status]) -> jax.Array:
+    """CONVERGED, else the first failure that applies, else RUNNING; int8."""
+    status = jnp.asarray(RUNNING, jnp.int8)
+    for applies, code in reversed(failures):
+        status = jnp.where(applies, jnp.int8(code), status)
+    return jnp.where(converged, jnp.int8(Status.CONVERGED), status)
 
 
-def _whiten(factor: jax.Array, r: jax.Array) -> jax.Array:
-    """L⁻¹ on every block of r (n,) or of the rows of a matrix (n,k)."""
+def whiten(factor: jax.Array, r: jax.Array) -> jax.Array:
+    """L⁻¹ on every block of r (n,), or of the rows of a matrix (n,k)."""
     b = factor.shape[0]
     blocks = r.reshape(-1, b, *r.shape[1:])
     columns = jnp.moveaxis(blocks, 1, 0).reshape(b, -1)
@@ -127,22 +168,33 @@ def _whiten(factor: jax.Array, r: jax.Array) -> jax.Array:
     return jnp.moveaxis(y.reshape(b, *blocks.shape[:1], *r.shape[1:]), 0, 1).reshape(r.shape)
 
 
-def _norm(factor: jax.Array, r: jax.Array) -> jax.Array:
-    return jnp.linalg.norm(_whiten(factor, r))
+def _length(factor: jax.Array, delta: jax.Array) -> jax.Array:
+    """‖Lᵀ δ_i‖ over all blocks: the length of a correction in the metric."""
+    return jnp.linalg.norm(delta.reshape(-1, factor.shape[0]) @ factor)
 
 
-def _newton_step(factor: jax.Array, s: SolveState) -> jax.Array:
-    """−J⁻¹ r by LU with pivoting."""
-    return -jnp.linalg.solve(s.J, s.r)
+def _lu_solve(s: SolveState, r: jax.Array) -> jax.Array:
+    y = triangular_solve(s.lu, r[s.permutation][:, None], left_side=True, lower=True, unit_diagonal=True)
+    return triangular_solve(s.lu, y, left_side=True, lower=False)[:, 0]
+
+
+def _naturally_monotone(factor: jax.Array, s: SolveState, r: jax.Array) -> jax.Array:
+    return _length(factor, _lu_solve(s, r)) < _length(factor, s.newton)
+
+
+def _factorise(s: SolveState) -> SolveState:
+    """LU with pivoting of the accepted J, and its Newton correction."""
+    lu, _, permutation = jax.lax.linalg.lu(s.J)
+    s = s._replace(lu=lu, permutation=permutation.astype(jnp.int32))
+    return s._replace(newton=-_lu_solve(s, s.r))
 
 
 def _damped_step(factor: jax.Array, s: SolveState) -> jax.Array:
     """The Levenberg–Marquardt step in the metric of the factor."""
-    r = _whiten(factor, s.r)
-    J = _whiten(factor, _whiten(factor, s.J).T).T
+    r = whiten(factor, s.r)
+    J = whiten(factor, whiten(factor, s.J).T).T
     A = J.T @ J + s.damping * jnp.eye(J.shape[0], dtype=J.dtype)
     C = jnp.linalg.cholesky(A)
     y = jax.scipy.linalg.cho_solve((C, True), -(J.T @ r))
-    b = factor.shape[0]
-    blocks = y.reshape(-1, b).T
-    return triangular_solve(factor, blocks, left_side=True, lower=True, transpose_a=True).T.reshape(-1)
+    columns = y.reshape(-1, factor.shape[0]).T
+    return triangular_solve(factor, columns, left_side=True, lower=True, transpose_a=True).T.reshape(-1)

@@ -112,22 +112,27 @@ class Topology:
 
     @property
     def n_links(self) -> int:
+        """Links, the world excluded."""
         return len(self.link_parent)
 
     @property
     def n_bodies(self) -> int:
+        """Bodies, the world excluded."""
         return len(self.body_names)
 
     @functools.cached_property
     def nq(self) -> int:
+        """Length of q."""
         return sum(j.nq for j in self.joints)
 
     @functools.cached_property
     def nv(self) -> int:
+        """Length of v."""
         return sum(j.nv for j in self.joints)
 
     @property
     def nu(self) -> int:
+        """Number of actuators."""
         return len(self.actuator_names)
 
 

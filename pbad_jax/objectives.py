@@ -24,7 +24,7 @@ from pbad_jax import atom, atom_parallel, joints
 from pbad_jax import kinematics as kin
 from pbad_jax.forces import Load, Point, total_load
 from pbad_jax.joints import matmul, matvec
-from pbad_jax.model import Model
+from pbad_jax.model import Model, State
 from pbad_jax.schemes import Scheme
 
 TWINS = {"parallel": atom_parallel, "serial": atom}
@@ -37,7 +37,7 @@ class Start(NamedTuple):
     L: jax.Array  # (N,3,4) local transforms at q_k
     T: jax.Array  # (N,3,4) T_k about `origin`
     origin: jax.Array  # (3,) m, the centre of mass at q_k
-    Y: jax.Array  # (m,N,3,4) e_i dt V_k + c_i ΔT_h
+    V: jax.Array  # (N,3,4) velocity field V_k
     dT_h: jax.Array  # (N,3,4) ΔT of the history node (zero without one)
     z_h: jax.Array  # (nq,) its increment
     v: jax.Array  # (nv,) v_k
@@ -46,22 +46,47 @@ class Start(NamedTuple):
     time: jax.Array
     control: jax.Array  # (nu,)
 
+    def known_field(self, scheme: Scheme) -> jax.Array:
+        """Y_i = e_i dt V_k + c_i ΔT_h, (m,N,3,4)."""
+        Y = jnp.asarray(scheme.e, self.V.dtype)[:, None, None, None] * (self.dt * self.V)
+        if scheme.has_history:
+            Y = Y + jnp.asarray(scheme.c, self.V.dtype)[:, None, None, None] * self.dT_h
+        return Y
 
-def start(model: Model, scheme: Scheme, dt, q, v, q_h, time, control, *, twin: str = "parallel") -> Start:
-    """Everything that is constant during the solve of one step."""
+
+def start(model: Model, scheme: Scheme, dt, state: State, control, *, twin: str = "parallel") -> Start:
+    """Everything that is constant during the solve of one step from `state`."""
+    q, v = state.q, state.v
     L = kin.local_transforms(model, q)
     T = TWINS[twin].world_transforms(model, L)
     origin = kin.center_of_mass(model, T)
     f = kin.with_screws(model, kin.shift(T, origin), L)
-    z_h = kin.increment_between(model, q, q_h) if scheme.has_history else kin.identity_increment(model)
-    dT_h = kin.increments(model, L, z_h) if scheme.has_history else jnp.zeros_like(L)
     V = kin.velocity_field(model, f, v)
-    e = jnp.asarray(scheme.e, L.dtype)[:, None, None, None]
-    Y = e * (dt * V)
-    if scheme.has_history:
-        Y = Y + jnp.asarray(scheme.c, L.dtype)[:, None, None, None] * dT_h
     factor = jnp.linalg.cholesky(TWINS[twin].mass_matrix(model, f))
-    return Start(q, L, f.T, origin, Y, dT_h, z_h, v, factor, dt, time, control)
+    z_h, dT_h = kin.identity_increment(model), jnp.zeros_like(L)
+    if scheme.has_history:
+        z_h, dT_h = _history(model, scheme, dt, state, control, L, f, V, twin)
+    return Start(q, L, f.T, origin, V, dT_h, z_h, v, factor, dt, state.time, control)
+
+
+def _history(model: Model, scheme: Scheme, dt, state: State, control, L, f: kin.Frames, V, twin: str):
+    """Increment (nq,) and field (N,3,4) of the history node: the state's, or before the first step made from (q, v).
+
+    "matched": the field T + h V + h²/2 A, h = node · dt, with A the acceleration field at the start, so that a
+    quadratic path is continued exactly. "linear": the configuration q + h v, as the paper's figures would have it.
+    """
+    h = scheme.history_node * dt
+    if scheme.start == "linear":
+        z_0 = kin.retract(model, kin.identity_increment(model), h * state.v)
+        dT_0 = kin.increments(model, L, z_0)
+    else:
+        a = acceleration(model, state.q, state.v, state.time, control, twin=twin)
+        A = kin.velocity_field(model, f, a) + kin.centripetal_field(model, f, state.v)
+        z_0 = kin.retract(model, kin.identity_increment(model), h * state.v + 0.5 * h**2 * a)
+        dT_0 = h * V + 0.5 * h**2 * A
+    z_h = kin.increment_between(model, state.q, state.history)
+    known = state.has_history
+    return jnp.where(known, z_h, z_0), jnp.where(known, kin.increments(model, L, z_h), dT_0)
 
 
 class Stages(NamedTuple):
@@ -88,7 +113,7 @@ def residual_and_matrix(
     C = jnp.asarray(scheme.C, z.dtype)
     st = stages(model, s, z)
 
-    inertial = matmul(jnp.tensordot(C, st.dT, axes=1) + s.Y, model.second_moment)
+    inertial = matmul(jnp.tensordot(C, st.dT, axes=1) + s.known_field(scheme), model.second_moment)
     rates, rates_by_z = joint_table(model, scheme.D, st.z, scheme.d, s.z_h)
     load = _loads(model, scheme, s, st, rates / s.dt)
     A = inertial if load.field is None else inertial + s.dt**2 * load.field

@@ -20,6 +20,8 @@ with T_h the field at the history node (schemes that have one) and V_k the veloc
 import dataclasses
 import numbers
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import OptionError
@@ -154,6 +156,18 @@ def legendre(order: int = 2, *, start: str = "matched") -> Scheme:
         history_node=-1.0,
         start=start,
     )
+
+
+def extrapolation(scheme: Scheme, ratio: jax.Array) -> jax.Array:
+    """(m,m) weights: the polynomial through (0, 0) and the stages (α_j, z_j), read at ratio · α_i."""
+    nodes = jnp.asarray((0.0, *scheme.nodes), ratio.dtype)
+    at = ratio * nodes[1:]
+    rows = []
+    for j in range(1, len(nodes)):
+        others = [k for k in range(len(nodes)) if k != j]
+        factors = [(at - nodes[k]) / (nodes[j] - nodes[k]) for k in others]
+        rows.append(jnp.prod(jnp.stack(factors), axis=0))
+    return jnp.stack(rows, axis=1)
 
 
 NAMES = {

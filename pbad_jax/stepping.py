@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from pbad_jax import continuation, objectives
 from pbad_jax import kinematics as kin
 from pbad_jax import levenberg_marquardt as lm
-from pbad_jax import objectives
 from pbad_jax.errors import OptionError, StateError, Status
 from pbad_jax.model import Model, State
 from pbad_jax.progress import report_progress
-from pbad_jax.schemes import NAMES, Scheme, radau
+from pbad_jax.schemes import NAMES, Scheme, extrapolation, radau
 
+LONGEST_TURN = 1.5  # rad that one Newton correction may turn a joint
 DEFAULT_TOLERANCE = {"float64": 1e-11, "float32": 2e-6}
 
 
@@ -30,7 +31,7 @@ class Options:
         scheme: a table of schemes.py, e.g. radau(2), or its name "radau2".
         tolerance: of the residual, which estimates the position error of the solve as a fraction of the model's
             size. Default 1e-11 in float64, 2e-6 in float32.
-        max_iterations: Levenberg–Marquardt iterations a step may take.
+        max_iterations: Levenberg–Marquardt iterations a step may take, all attempts of its continuation together.
         solver: "lm".
         on_failure: "freeze": a failed step keeps the last good state, and later steps of the lane do nothing.
         linear_solver: "auto" or "dense": LU of the Newton matrix.
@@ -43,7 +44,7 @@ class Options:
     dt: float
     scheme: Scheme | str = dataclasses.field(default_factory=radau)
     tolerance: float | None = None
-    max_iterations: int = 60
+    max_iterations: int = 400
     solver: str = "lm"
     on_failure: str = "freeze"
     linear_solver: str = "auto"
@@ -77,7 +78,7 @@ class Options:
 
 def _choice(option: str, value, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        near = difflib.get_close_matches(str(value), allowed, 1)
+        near = difflib.get_close_matches(str(value), allowed, 1, cutoff=0.4)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise OptionError(f"{option} is {value!r}; choose one of {', '.join(map(repr, allowed))}.{hint}")
     return value
@@ -87,13 +88,13 @@ class StepInfo(NamedTuple):
     """How a step ended; in a rollout every field has a leading axis of steps.
 
     `status` int8, a `Status`; `iterations` int32; `residual`, the estimated position error as a fraction of the
-    model's size; `damping`, the final λ.
+    model's size; `reached`, the fraction of dt up to which the equations could be solved (1 where it converged).
     """
 
     status: jax.Array
     iterations: jax.Array
     residual: jax.Array
-    damping: jax.Array
+    reached: jax.Array
 
 
 class Trajectory(NamedTuple):
@@ -157,7 +158,7 @@ def _checked(model: Model, state: State, control) -> jax.Array:
             raise StateError(f"state.{name} has shape {x.shape}; wanted ({size},): {hint}")
         if x.dtype != model.dtype:
             raise StateError(
-                f"state.{name} is {x.dtype} but the model is {model.dtype}: make_state(model, q, v) casts to the model's"
+                f"state.{name} is {x.dtype} but the model is {model.dtype}: make_state casts to the model's"
             )
     if control is None:
         return jnp.zeros(model.nu, model.dtype)
@@ -172,40 +173,48 @@ def _step(model: Model, options: Options, tolerance: float, state: State, contro
     scheme, twin = options.scheme, options.recurrence
     assert isinstance(scheme, Scheme)
     dt = jnp.asarray(options.dt, model.dtype)
-    q_h = _history(model, scheme, state, dt, control, twin)
-    start = objectives.start(model, scheme, dt, state.q, state.v, q_h, state.time, control, twin=twin)
+    start = objectives.start(model, scheme, dt, state, control, twin=twin)
 
-    def evaluate(z):
-        return objectives.residual_and_matrix(model, scheme, start, z, twin=twin)
+    def evaluate(z, h):
+        return objectives.residual_and_matrix(model, scheme, start._replace(dt=h * dt), z, twin=twin)
 
     def retract(z, delta):
         return jax.vmap(lambda z_j, d: kin.retract(model, z_j, d))(z, delta.reshape(scheme.m, -1))
 
-    scale = objectives.residual_scale(model)
-    problem = lm.Problem(evaluate, retract, start.factor)
-    settings = lm.Settings(tolerance * scale, options.max_iterations)
-    before = _status_before(model, state, control)
-    guess = jnp.asarray(scheme.nodes, model.dtype)[:, None] * (dt * state.v)
-    guess = jnp.where(before == lm.RUNNING, guess, 0.0)
-    z0 = jax.vmap(lambda d: kin.retract(model, kin.identity_increment(model), d))(guess)
-    found = lm.solve(problem, settings, z0, status=before)
+    def guess(z, h_done, h):
+        """The first attempt goes on with v_k; later ones extrapolate the stages that are solved."""
+        nodes = jnp.asarray(scheme.nodes, model.dtype)
+        delta = nodes[:, None] * (h * dt * state.v)
+        if z is not None:
+            identity = kin.identity_increment(model)
+            done = jax.vmap(lambda z_j: kin.difference(model, identity, z_j))(z)
+            weights = extrapolation(scheme, h / jnp.where(h_done > 0, h_done, 1.0))
+            delta = jnp.where(h_done > 0, weights @ done, delta)
+        delta = jnp.where(before == lm.RUNNING, delta, 0.0)
+        return jax.vmap(lambda d: kin.retract(model, kin.identity_increment(model), d))(delta)
 
-    v = objectives.end_velocity(model, scheme, start, found.x, twin=twin)
+    longest = jnp.where(kin.tree(model.topology).dof_slide, jnp.inf, LONGEST_TURN).astype(model.dtype)
+    scale = objectives.residual_scale(model)
+    before = _status_before(model, state, control)
+    family = continuation.Family(evaluate, retract, guess, start.factor, not scheme.has_history, longest)
+    settings = lm.Settings(tolerance * scale, options.max_iterations)
+    found = continuation.solve(family, settings, status=before)
+
+    v = objectives.end_velocity(model, scheme, start, found.attempt.x, twin=twin)
     status = _continuity(model, dt, state.v, v, found)
     return _commit(model, scheme, state, dt, found, v, status, scale)
 
 
 def _status_before(model: Model, state: State, control: jax.Array) -> jax.Array:
     """RUNNING, or why this step is not to be solved."""
-    leaves = [x for x in jax.tree.leaves((model.second_moment, model.placement, model.forces)) if x is not None]
-    finite = jnp.all(jnp.isfinite(state.q)) & jnp.all(jnp.isfinite(state.v)) & jnp.all(~jnp.isnan(control))
-    for x in leaves:
-        finite &= ~jnp.any(jnp.isnan(x))
+    finite = jnp.all(jnp.isfinite(state.q)) & jnp.all(jnp.isfinite(state.v)) & ~jnp.any(jnp.isnan(control))
+    for leaf in jax.tree.leaves(dataclasses.replace(model, geometry=None)):
+        finite &= ~jnp.any(jnp.isnan(leaf))
     status = jnp.where(finite, lm.RUNNING, int(Status.NONFINITE_INPUT))
     return jnp.where(state.status == Status.CONVERGED, status, int(Status.FROZEN)).astype(jnp.int8)
 
 
-def _continuity(model: Model, dt, v_old, v_new, found: lm.SolveState) -> jax.Array:
+def _continuity(model: Model, dt, v_old, v_new, found: continuation.State) -> jax.Array:
     """BRANCH where a converged root has turned a hinge further than its rates before and after can explain.
 
     A hinge may turn by the mean of both rates, plus half of each, plus half a turn; a slide is not asked, because
@@ -214,7 +223,7 @@ def _continuity(model: Model, dt, v_old, v_new, found: lm.SolveState) -> jax.Arr
     t = kin.tree(model.topology)
     hinge = t.scalar_q[t.hinge[_links_of(t)]]
     dofs = t.scalar_v[t.hinge[_links_of(t)]]
-    turned = found.x[-1][hinge]
+    turned = found.attempt.x[-1][hinge]
     mean = 0.5 * dt * (v_old[dofs] + v_new[dofs])
     slack = 0.5 * dt * (jnp.abs(v_old[dofs]) + jnp.abs(v_new[dofs])) + jnp.pi
     jumped = jnp.any(jnp.abs(turned - mean) > slack)
@@ -229,10 +238,10 @@ def _links_of(t: kin.Tree):
     return (t.hinge | t.slide).nonzero()[0]
 
 
-def _commit(model, scheme, state: State, dt, found: lm.SolveState, v, status, scale) -> tuple[State, StepInfo]:
+def _commit(model, scheme, state: State, dt, found: continuation.State, v, status, scale) -> tuple[State, StepInfo]:
     """The next state: the new one where the step converged, else the last good one with its status."""
     good = status == Status.CONVERGED
-    q = kin.compose_increment(model, state.q, found.x[-1])
+    q = kin.compose_increment(model, state.q, found.attempt.x[-1])
     state = dataclasses.replace(
         state,
         q=jnp.where(good, q, state.q),
@@ -242,19 +251,7 @@ def _commit(model, scheme, state: State, dt, found: lm.SolveState, v, status, sc
         has_history=state.has_history | good,
         status=status,
     )
-    return state, StepInfo(status, found.iterations, found.norm / scale, found.damping)
-
-
-def _history(model: Model, scheme: Scheme, state: State, dt, control, twin: str) -> jax.Array:
-    """The configuration at the history node: carried, or made from (q, v) before the first step."""
-    if not scheme.has_history:
-        return state.q
-    h = scheme.history_node * dt
-    delta = h * state.v
-    if scheme.start == "matched":
-        a = objectives.acceleration(model, state.q, state.v, state.time, control, twin=twin)
-        delta = delta + 0.5 * h * h * a
-    return jnp.where(state.has_history, state.history, kin.retract(model, state.q, delta))
+    return state, StepInfo(status, found.iterations, found.attempt.norm / scale, found.h_done)
 
 
 def rollout(

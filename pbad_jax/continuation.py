@@ -1,0 +1,109 @@
+"""Continuation: r(x; h) = 0 at h = 1 by way of smaller h, when the direct attempt fails. Knows no physics.
+
+The family is such that h → 0 is trivial (a time step of length h dt). If Levenberg–Marquardt does not converge from the
+plain guess, solve for h = 1/2, extrapolate that root to a larger h, and so on, halving the stride where an attempt
+fails. The root that is found so is connected to h = 0: the physical branch.
+
+Everything is one loop with one evaluation in its body, so it costs no compile time and, where the first attempt
+converges, nothing at all.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from pbad_jax import levenberg_marquardt as lm
+from pbad_jax.errors import Status
+
+ATTEMPT = 15  # iterations one attempt may take
+SMALLEST_STRIDE = 1 / 64
+GROW, SHRINK = 1.5, 0.5
+
+
+class Family(NamedTuple):
+    """Problems r(x; h) = 0, 0 < h ≤ 1, and how to guess.
+
+    evaluate: (x, h) -> (r, J). retract: (x, δ) -> x. guess: (x_done, h_done, h) -> x, an extrapolation; h_done = 0
+    means that nothing has been solved yet. factor, longest: as in levenberg_marquardt.Problem. continuous: False
+    where only h = 1 makes sense; then there is one attempt with all iterations.
+    """
+
+    evaluate: Callable
+    retract: Callable
+    guess: Callable
+    factor: jax.Array
+    continuous: bool
+    longest: jax.Array | float = float("inf")
+
+
+class State(NamedTuple):
+    """Where the continuation stands; `status` is RUNNING or final, `iterations` counts all attempts."""
+
+    attempt: lm.SolveState
+    h: jax.Array  # being solved
+    h_done: jax.Array  # solved
+    x_done: jax.Array
+    stride: jax.Array
+    iterations: jax.Array
+    status: jax.Array
+
+
+def init(family: Family, *, status: jax.Array) -> State:
+    """Before the first attempt, at h = 1. `status` other than RUNNING: nothing will be done."""
+    one, zero = jnp.ones((), family.factor.dtype), jnp.zeros((), family.factor.dtype)
+    x = family.guess(None, zero, one)
+    attempt = lm.init(_problem(family, one), x, status=status)
+    return State(attempt, one, zero, x, 0.5 * one, jnp.zeros((), jnp.int32), jnp.asarray(status, jnp.int8))
+
+
+def iterate(family: Family, settings: lm.Settings, s: State) -> State:
+    """One Levenberg–Marquardt iteration, and where it ended an attempt, the choice of the next."""
+    limit = ATTEMPT if family.continuous else settings.max_iterations
+    attempt = lm.iterate(_problem(family, s.h), settings._replace(max_iterations=limit), s.attempt)
+    iterations = s.iterations + (s.attempt.iterations >= 0)
+    ended = attempt.status != lm.RUNNING
+    solved = attempt.status == Status.CONVERGED
+    if not family.continuous:
+        return s._replace(attempt=attempt, iterations=iterations, status=attempt.status)
+
+    direct = (s.h_done == 0) & (s.h >= 1)  # the first attempt says nothing about the stride
+    factor = jnp.where(solved, GROW, jnp.where(direct, 1.0, SHRINK))
+    stride = factor * jnp.minimum(s.stride, jnp.where(direct, 1.0, s.h - s.h_done))
+    h_done = jnp.where(solved, s.h, s.h_done)
+    x_done = jnp.where(solved, attempt.x, s.x_done)
+    h = jnp.minimum(1.0, h_done + stride)
+    status = jnp.where(
+        solved & (s.h >= 1),
+        jnp.int8(Status.CONVERGED),
+        jnp.where(stride < SMALLEST_STRIDE, attempt.status, jnp.int8(lm.RUNNING)),
+    )
+    status = jnp.where(ended, status, jnp.int8(lm.RUNNING))
+    tired = (status == lm.RUNNING) & (iterations >= settings.max_iterations)
+    status = jnp.where(tired, jnp.int8(Status.MAX_ITER), status)
+    again = ended & (status == lm.RUNNING)
+    fresh = lm.restart(attempt, family.guess(x_done, h_done, h))
+    after = State(
+        attempt=jax.tree.map(lambda a, b: jnp.where(again, a, b), fresh, attempt),
+        h=jnp.where(again, h, s.h),
+        h_done=jnp.where(ended, h_done, s.h_done),
+        x_done=jnp.where(ended, x_done, s.x_done),
+        stride=jnp.where(ended, stride, s.stride),
+        iterations=iterations,
+        status=status,
+    )
+    return jax.tree.map(lambda new, old: jnp.where(s.status == lm.RUNNING, new, old), after, s)
+
+
+def solve(family: Family, settings: lm.Settings, *, status: jax.Array) -> State:
+    """Iterate until no longer RUNNING. Under vmap this waits for the slowest lane."""
+    return jax.lax.while_loop(
+        lambda s: s.status == lm.RUNNING,
+        lambda s: iterate(family, settings, s),
+        init(family, status=status),
+    )
+
+
+def _problem(family: Family, h: jax.Array) -> lm.Problem:
+    return lm.Problem(lambda x: family.evaluate(x, h), family.retract, family.factor, family.longest)
