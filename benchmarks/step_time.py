@@ -1,0 +1,185 @@
+"""Time of one Levenberg-Marquardt iteration and of one step, chains of 5 to 100 links.
+
+    python benchmarks/step_time.py [--quick] [--name step_time] [--out DIR]
+
+Every row says: links, scheme, recurrence (which twin), dtype, batch (lanes under vmap), seconds to compile one step,
+microseconds a lane for one iteration (one evaluation of residual and matrix, one factorisation, one step) and for one
+step of a rollout at dt = 0.05 (near horizontal, lanes perturbed), and the iterations that those steps took.
+"""
+
+import argparse
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from common import compiled, timed, write
+
+import pbad_jax as pbad
+from pbad_jax import kinematics as kin
+from pbad_jax import levenberg_marquardt as lm
+from pbad_jax import objectives
+
+DT, STEPS = 0.05, 20
+
+
+def start_states(model, n: int, batch: int):
+    """`batch` chains near horizontal, each a little different."""
+    rng = np.random.default_rng(0)
+    q = 0.02 * rng.normal(size=(batch, model.nq))
+    v = 0.1 * rng.normal(size=(batch, model.nv))
+    q[:, 0] += np.pi / 2
+    v[:, 1] += 0.2 * np.sqrt(9.81 / n)
+    return jax.vmap(lambda q, v: pbad.make_state(model, q, v))(jnp.asarray(q), jnp.asarray(v))
+
+
+def one_iteration(model, options, loops: int):
+    """state -> `loops` iterations, each of them the work of an accepted Newton step."""
+    scheme, twin = options.scheme, options.recurrence
+
+    def run(state):
+        dt = jnp.asarray(DT, model.dtype)
+        s = objectives.start(model, scheme, dt, state, jnp.zeros(model.nu, model.dtype), twin=twin)
+
+        def retract(z, delta):
+            return jax.vmap(lambda a, b: kin.retract(model, a, b))(z, delta.reshape(scheme.m, -1))
+
+        problem = lm.Problem(
+            lambda z: objectives.residual_and_matrix(model, scheme, s, z, twin=twin), retract, s.factor
+        )
+        settings = lm.Settings(0.0, 10**6)
+        z = jnp.asarray(scheme.nodes, model.dtype)[:, None] * (dt * state.v)
+        first = lm.iterate(problem, settings, lm.init(problem, z))
+
+        def body(_, norm):  # a tiny dependence, so that nothing can be hoisted or dropped
+            trial = first._replace(trial=first.trial + 1e-30 * norm)
+            after = lm.iterate(problem, settings, trial)
+            return after.norm + 1e-30 * jnp.sum(after.trial)
+
+        return jax.lax.fori_loop(0, loops, body, first.norm)
+
+    return run
+
+
+def rollout(model, options):
+    step = pbad.make_step(options)
+
+    def run(state):
+        def body(state, _):
+            state, info = step(model, state)
+            return state, (info.iterations, info.status)
+
+        return jax.lax.scan(body, state, None, length=STEPS)[1]
+
+    return run
+
+
+def measure(n, scheme, twin, dtype, batch) -> dict:
+    model = pbad.chain(n, dtype=dtype)
+    options = pbad.Options(dt=DT, scheme=scheme, recurrence=twin)
+    states = start_states(model, n, batch)
+    if batch == 1:
+        states = jax.tree.map(lambda x: x[0], states)
+
+    def lanes(f):
+        return f if batch == 1 else jax.vmap(f)
+
+    _, compile_s = compiled(lambda s: pbad.make_step(options)(model, s), jax.tree.map(lambda x: x, states)) if (
+        batch == 1
+    ) else (None, None)
+    loops = max(2, 400 // batch)
+    iteration = timed(jax.jit(lanes(one_iteration(model, options, loops))), states)
+    executable = jax.jit(lanes(rollout(model, options)))
+    whole = timed(executable, states)
+    iterations, status = executable(states)
+    return {
+        "links": n,
+        "dofs": model.nv,
+        "scheme": scheme,
+        "recurrence": twin,
+        "dtype": np.dtype(dtype).name,
+        "batch": batch,
+        "compile_s": compile_s and round(compile_s, 2),
+        "us_per_iteration": round(1e6 * iteration["least"] / loops / batch, 2),
+        "us_per_step": round(1e6 * whole["least"] / STEPS / batch, 2),
+        "us_per_step_median": round(1e6 * whole["median"] / STEPS / batch, 2),
+        "iterations_per_step": round(float(jnp.mean(iterations)), 2),
+        "failed_steps": int(jnp.sum(status != 0)),
+    }
+
+
+def plan(quick: bool, gpu: bool) -> list[tuple]:
+    f64, f32 = np.float64, np.float32
+    if quick:
+        return [(5, "radau1", "parallel", f64, 1), (5, "radau2", "serial", f64, 1), (5, "radau2", "parallel", f32, 16)]
+    main = f32 if gpu else f64
+    rows = [(n, s, "parallel", main, 1) for n in (5, 10, 20, 40, 80, 100) for s in ("radau1", "radau2", "radau3")]
+    rows += [(n, "radau2", "serial", main, 1) for n in (5, 10, 40)]
+    rows += [(n, "radau2", "parallel", f64 if gpu else f32, 1) for n in (10, 40)]
+    rows += [(10, s, "parallel", main, b) for s in ("radau1", "radau2", "radau3") for b in (128, 1024)]
+    rows += [(10, s, "parallel", f64 if gpu else f32, b) for s in ("radau1", "radau2") for b in (128, 1024)]
+    rows += [(40, s, "parallel", main, 128) for s in ("radau1", "radau2")]
+    if gpu:
+        rows += [(10, s, "parallel", f32, b) for s in ("radau1", "radau2") for b in (4096, 16384)]
+    return rows
+
+
+def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4))
+    main = rows[0]["dtype"]
+    style = {"radau1": "o-", "radau2": "s--", "radau3": "^:"}
+    for scheme, line in style.items():
+        for twin, colour in (("parallel", "black"), ("serial", "tab:gray")):
+            keep = [
+                r for r in rows
+                if (r["scheme"], r["recurrence"], r["dtype"], r["batch"]) == (scheme, twin, main, 1)
+            ]  # fmt: skip
+            if keep:
+                x, y = [r["links"] for r in keep], [r["us_per_iteration"] for r in keep]
+                left.loglog(x, y, line, color=colour, label=f"{scheme}, {twin}")
+    left.set(xlabel="links (2 degrees of freedom each)", ylabel="time per iteration, µs", title=f"one lane, {main}")
+    left.legend(fontsize=8)
+    for scheme, line in style.items():
+        for dtype, colour in (("float64", "black"), ("float32", "tab:gray")):
+            keep = [r for r in rows if (r["links"], r["scheme"], r["dtype"]) == (10, scheme, dtype)]
+            keep = sorted((r for r in keep if r["recurrence"] == "parallel"), key=lambda r: r["batch"])
+            if len(keep) > 1:
+                x, y = [r["batch"] for r in keep], [r["us_per_iteration"] for r in keep]
+                right.loglog(x, y, line, color=colour, label=f"{scheme}, {dtype}")
+    right.set(xlabel="lanes under vmap", ylabel="time per iteration and lane, µs", title="10 links")
+    if right.get_legend_handles_labels()[0]:
+        right.legend(fontsize=8)
+    for axes in (left, right):
+        axes.grid(True, which="both", alpha=0.2)
+    figure.suptitle(title, fontsize=9)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="three rows, seconds: does the script run?")
+    parser.add_argument("--name", default="step_time")
+    parser.add_argument("--out", type=pathlib.Path, default=None)
+    arguments = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    rows = []
+    todo = plan(arguments.quick, jax.default_backend() == "gpu")
+    for i, row in enumerate(todo):
+        rows.append(measure(*row))
+        print(f"{i + 1}/{len(todo)}", rows[-1], flush=True)
+        path = write(arguments.name, rows, arguments.out, dt=DT, steps=STEPS)
+    device = f"{path.stem}: {rows and jax.devices()[0].device_kind}, jax {jax.__version__}"
+    try:
+        picture(rows, path.with_suffix(".png"), device)
+    except ImportError:
+        print("no matplotlib here: no picture")
+
+
+if __name__ == "__main__":
+    main()
