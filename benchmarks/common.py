@@ -23,7 +23,6 @@ def environment() -> dict:
         except PackageNotFoundError:
             pass
     device = jax.devices()[0]
-    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=RESULTS.parent)
     return {
         "device": device.device_kind if device.platform != "cpu" else processor(),
         "platform": device.platform,
@@ -31,9 +30,18 @@ def environment() -> dict:
         "load": os.getloadavg(),
         "python": platform.python_version(),
         "versions": versions,
-        "commit": git.stdout.strip() or "unknown",
+        "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
     }
+
+
+def commit() -> str:
+    """PBAD_COMMIT where the tree travels without its history, else git's own word."""
+    try:
+        git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=RESULTS.parent)
+        return os.environ.get("PBAD_COMMIT") or git.stdout.strip() or "unknown"
+    except OSError:
+        return os.environ.get("PBAD_COMMIT", "unknown")
 
 
 def processor() -> str:
