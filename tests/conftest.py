@@ -8,7 +8,8 @@ import pytest
 
 FLOAT32 = os.environ.get("PBAD_TEST_FLOAT32") == "1"
 jax.config.update("jax_enable_x64", not FLOAT32)
-jax.config.update("jax_compilation_cache_dir", str(pathlib.Path(__file__).parent.parent / ".jax_cache"))
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    jax.config.update("jax_compilation_cache_dir", str(pathlib.Path(__file__).parent.parent / ".jax_cache"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 

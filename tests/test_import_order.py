@@ -23,6 +23,7 @@ ALLOWED = {
     "builders": {"errors", "inertia", "joints", "model", "forces", "build"},
     "schemes": {"errors"},
     "levenberg_marquardt": {"errors"},
+    "continuation": {"errors", "levenberg_marquardt"},
     "lbfgs": {"errors"},
     "implicit": {"errors"},
     "progress": set(),

@@ -28,6 +28,11 @@ def powell(x):
     return jnp.stack([1e4 * x[0] * x[1] - 1, jnp.exp(-x[0]) + jnp.exp(-x[1]) - 1.0001])
 
 
+def cubic(x):
+    """Newton takes many steps from afar."""
+    return x**3 - 1
+
+
 def starts(*x):
     return jnp.asarray(x, DTYPE)
 
@@ -74,7 +79,8 @@ def test_linear_system_takes_one_iteration():
     assert found.status == Status.CONVERGED and int(found.iterations) == 1
     np.testing.assert_allclose(found.x, np.linalg.solve(A, b), rtol=1e-3 if FLOAT32 else 1e-9, atol=1e-4)
     # the norm is that of L⁻¹ r, block by block
-    start = lm.init(problem, lm.Settings(1e-12, 30), jnp.zeros(6, DTYPE))
+    start = lm.iterate(problem, lm.Settings(1e-12, 30), lm.init(problem, jnp.zeros(6, DTYPE)))
+    assert int(start.iterations) == 0
     white = np.linalg.solve(L, np.asarray(-b, float).reshape(2, 3).T)
     np.testing.assert_allclose(start.norm, np.linalg.norm(white), rtol=1e-5 if FLOAT32 else 1e-12)
 
@@ -104,7 +110,7 @@ def test_on_quaternions():
 
 def test_max_iterations():
     for limit in (1, 2, 3):
-        found = lm.solve(problem_of(rosenbrock, n=2), lm.Settings(TIGHT, limit), starts(-1.2, 1.0))
+        found = lm.solve(problem_of(cubic, n=2), lm.Settings(TIGHT, limit), starts(30.0, 20.0))
         assert found.status == Status.MAX_ITER and int(found.iterations) == limit
 
 
@@ -141,14 +147,26 @@ def test_singular_matrix_recovers_or_says_so():
         assert abs(float(found.x[1])) <= 100 * TIGHT
 
 
-def test_norm_never_rises():
+@pytest.mark.parametrize("x0", [(-1.2, 1.0), (3.0, -4.0)])
+def test_accepted_steps_lower_the_norm_or_the_simplified_correction(x0):
+    """Deuflhard's natural monotonicity, by numpy; a rejected trial leaves the point alone and raises λ."""
     problem, settings = problem_of(rosenbrock, n=2), lm.Settings(TIGHT, 100)
-    s = lm.init(problem, settings, starts(-1.2, 1.0))
-    norms = [float(s.norm)]
+    s = lm.iterate(problem, settings, lm.init(problem, starts(*x0)))
+    assert int(s.iterations) == 0 and float(s.damping) == 0
+    np.testing.assert_array_equal(s.x, starts(*x0))
+    rose = 0
     while s.status == lm.RUNNING:
-        s = lm.iterate(problem, settings, s)
-        norms.append(float(s.norm))
-    assert np.all(np.diff(norms) <= 0) and len(norms) == int(s.iterations) + 1
+        old, s = s, lm.iterate(problem, settings, s)
+        J, r = np.asarray(old.J, float), np.asarray(old.r, float)
+        if np.array_equal(s.x, old.x):
+            assert float(s.damping) > float(old.damping) and float(s.norm) == float(old.norm)
+            continue
+        np.testing.assert_array_equal(s.x, old.trial)
+        newton, simplified = (np.linalg.norm(np.linalg.solve(J, y)) for y in (r, np.asarray(s.r, float)))
+        assert float(s.norm) < float(old.norm) or simplified < newton
+        rose += float(s.norm) > float(old.norm)
+    assert s.status == Status.CONVERGED
+    assert rose or x0 != (-1.2, 1.0), "from there Newton's first step raises the norm, and is right"
 
 
 def test_one_evaluation_per_iteration():
@@ -156,30 +174,65 @@ def test_one_evaluation_per_iteration():
 
     def residual(x):
         jax.debug.callback(lambda: calls.append(1))
-        return rosenbrock(x)
+        return cubic(x)
 
-    problem = lm.Problem(
-        lambda x: (residual(x), jax.jacfwd(rosenbrock)(x)), lambda x, d: x + d, jnp.eye(2, dtype=DTYPE)
-    )
+    problem = lm.Problem(lambda x: (residual(x), jax.jacfwd(cubic)(x)), lambda x, d: x + d, jnp.eye(2, dtype=DTYPE))
     settings = lm.Settings(TIGHT, 100)
-    s = lm.init(problem, settings, starts(-1.2, 1.0))
+    s = lm.init(problem, starts(30.0, 20.0))
     jax.effects_barrier()
-    assert len(calls) == 1
-    for n in range(2, 6):
+    assert not calls and int(s.iterations) == -1 and s.status == lm.RUNNING
+    for n in range(4):
         s = lm.iterate(problem, settings, s)
         jax.effects_barrier()
-        assert len(calls) == n
+        assert len(calls) == n + 1 and int(s.iterations) == n
+
+
+def test_a_step_is_not_longer_than_its_model_can_be_trusted():
+    problem = problem_of(lambda x: x - starts(10.0, 1.0, -3.0, 0.5), n=3)
+    problem = problem._replace(factor=jnp.eye(1, dtype=DTYPE), longest=starts(2.0))
+    s = lm.iterate(problem, lm.Settings(TIGHT, 20), lm.init(problem, jnp.zeros(4, DTYPE)))
+    np.testing.assert_allclose(s.trial, [2.0, 0.2, -0.6, 0.1], rtol=1e-5)  # shortened, not bent
+    one = problem._replace(longest=starts(jnp.inf, 0.5), factor=jnp.eye(2, dtype=DTYPE))
+    s = lm.iterate(one, lm.Settings(TIGHT, 20), lm.init(one, jnp.zeros(4, DTYPE)))
+    np.testing.assert_allclose(s.trial, [5.0, 0.5, -1.5, 0.25], rtol=1e-5)  # by the second of each block alone
+    found = lm.solve(problem, lm.Settings(TIGHT, 20), jnp.zeros(4, DTYPE))
+    assert found.status == Status.CONVERGED and int(found.iterations) == 5
+    np.testing.assert_allclose(found.x, [10, 1, -3, 0.5], rtol=1e-5)
+
+
+def test_a_newton_correction_within_the_tolerance_is_converged():
+    """A stiff residual's own rounding is larger than the tolerance, its correction is not."""
+    stiff = 1e12 if not FLOAT32 else 1e6
+    found = lm.solve(problem_of(lambda x: stiff * (x - 1) + 1, n=2), lm.Settings(TIGHT, 20), jnp.ones(2, DTYPE))
+    assert found.status == Status.CONVERGED and int(found.iterations) == 0 and float(found.norm) > 1
+    np.testing.assert_array_equal(found.x, 1)
+    # in the metric of the factor: the same correction counts 10⁴ times as much
+    far = lm.solve(
+        problem_of(lambda x: stiff * (x - 1) + 1, factor=1e4 * np.eye(2)), lm.Settings(TIGHT, 0), jnp.ones(2, DTYPE)
+    )
+    assert far.status == Status.MAX_ITER
 
 
 @pytest.mark.parametrize("status", [Status.CONVERGED, Status.STALLED, Status.FROZEN, Status.NONFINITE_EVAL])
 def test_finished_solves_do_not_change(status):
     problem, settings = problem_of(rosenbrock, n=2), lm.Settings(TIGHT, 100)
-    s = lm.init(problem, settings, starts(-1.2, 1.0), status=jnp.asarray(int(status), jnp.int8))
+    s = lm.init(problem, starts(-1.2, 1.0), status=jnp.asarray(int(status), jnp.int8))
     assert s.status == status
     for a, b in zip(jax.tree.leaves(s), jax.tree.leaves(lm.iterate(problem, settings, s))):
         np.testing.assert_array_equal(a, b)
         assert a.dtype == b.dtype
-    assert int(lm.solve(problem, settings, s.x, status=s.status).iterations) == 0
+    assert int(lm.solve(problem, settings, s.x, status=s.status).iterations) == -1
+
+
+def test_restart_is_a_new_solve():
+    problem, settings = problem_of(rosenbrock, n=2), lm.Settings(TIGHT, 100)
+    old = lm.solve(problem, settings, starts(3.0, -4.0))
+    again = lm.restart(old, starts(-1.2, 1.0))
+    while again.status == lm.RUNNING:
+        again = lm.iterate(problem, settings, again)
+    want = lm.solve(problem, settings, starts(-1.2, 1.0))
+    np.testing.assert_allclose(again.x, want.x, rtol=1e-6)
+    assert int(again.iterations) == int(want.iterations) and again.status == want.status
 
 
 def solve_lane(x):
@@ -232,15 +285,19 @@ def test_damped_step_is_the_documented_minimiser():
 
     problem = lm.Problem(evaluate, retract, jnp.asarray(L, DTYPE))
     settings = lm.Settings(TIGHT, 10)
-    s = lm.init(problem, settings, jnp.zeros(4, DTYPE))
-    for _ in range(3):
-        damping, before = float(s.damping), len(trials)
+    s = lm.init(problem, jnp.zeros(4, DTYPE))
+    dampings = []
+    for _ in range(4):  # the guess, then three rejected trials
         with jax.disable_jit():
             s = lm.iterate(problem, settings, s)
-        delta = trials[before]
+        damping = float(s.damping)
         Linv = np.kron(np.eye(2), np.linalg.inv(L))
         white, r = Linv @ A @ Linv.T, Linv @ -b
         stacked = np.vstack([white, np.sqrt(damping) * np.eye(4)])
         y = np.linalg.lstsq(stacked, -np.append(r, np.zeros(4)), rcond=None)[0]
-        np.testing.assert_allclose(delta, Linv.T @ y, rtol=1e-3 if FLOAT32 else 1e-8, atol=1e-5 if FLOAT32 else 1e-12)
-    assert float(s.damping) > damping > 0, "λ rises after a rejected step"
+        want = Linv.T @ y
+        np.testing.assert_allclose(
+            trials[-1], want, rtol=1e-3 if FLOAT32 else 1e-8, atol=1e-5 if FLOAT32 else 1e-12, err_msg=f"λ = {damping}"
+        )
+        dampings.append(damping)
+    assert dampings[0] == 0 < dampings[1] < dampings[2] < dampings[3], "λ rises after a rejected step"

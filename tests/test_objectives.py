@@ -154,8 +154,8 @@ def right_jacobian_transposed(w, x):
 @functools.partial(jax.jit, static_argnames=("scheme", "twin"))
 def library(model, scheme, dt, q, v, q_h, z, control, twin):
     """Residual and matrix, and the matrix by jacfwd of the residual covector in exponential coordinates."""
-    time = jnp.zeros((), q.dtype)
-    start = objectives.start(model, scheme, dt, q, v, q_h, time, control, twin=twin)
+    state = dataclasses.replace(pbad.make_state(model), q=q, v=v, history=q_h, has_history=jnp.asarray(True))
+    start = objectives.start(model, scheme, dt, state, control, twin=twin)
     r, J = objectives.residual_and_matrix(model, scheme, start, z, twin=twin)
 
     def covector(delta):

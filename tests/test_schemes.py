@@ -113,15 +113,8 @@ def exact_matrix(name, w2dt2):
 @pytest.mark.parametrize("name", SCHEMES)
 def test_stability_of_the_librarys_own_steps(name):
     step = stepper(name, 1.0)
-    for w2dt2 in (x for x in SWEEP if x <= 1e6):
+    for w2dt2 in SWEEP:
         check_state_matrix(name, step, w2dt2)
-
-
-@pytest.mark.float64
-@pytest.mark.xfail(reason="rounding of the residual, eps k x, exceeds the tolerance: STALLED at the root", strict=False)
-@pytest.mark.parametrize("name", SCHEMES)
-def test_stability_at_extreme_stiffness(name):
-    check_state_matrix(name, stepper(name, 1.0), 1e8)
 
 
 def check_state_matrix(name, step, w2dt2):
