@@ -7,6 +7,7 @@ from kinematics.py: a loop over the links, Rodrigues' formula, a power series fo
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 import pbad_jax as pbad
 
-FLOAT32 = not jax.config.jax_enable_x64
+FLOAT32 = jax.dtypes.canonicalize_dtype(float) == np.float32
 DTYPE = np.float32 if FLOAT32 else np.float64
 
 # reliability.md 2b; all relative to the largest entry
@@ -26,7 +27,8 @@ TOLERANCES = {
 }
 TOL = TOLERANCES[np.dtype(DTYPE).name]
 
-many = functools.partial(settings, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+CHECKS: Any = list(HealthCheck)
+many = functools.partial(settings, deadline=None, derandomize=True, suppress_health_check=CHECKS)
 
 
 def error(got, want) -> float:

@@ -1,9 +1,14 @@
 """The trees of helpers.py written as MJCF: MuJoCo is the independent judge of poses, masses and accelerations."""
 
+import importlib
+from typing import Any
+
 import numpy as np
 from helpers import DTYPE, random_actuators, random_bodies
 
 import pbad_jax as pbad
+
+mujoco: Any = importlib.import_module("mujoco")  # has no types
 
 
 def numbers(x) -> str:
@@ -61,8 +66,6 @@ def to_mjcf(bodies, actuators, gravity) -> str:
 
 def mujoco_model(topology: str, seed: int, *, spread: float = 1.0):
     """The same random tree twice: ours through build_model, MuJoCo's through XML."""
-    import mujoco
-
     rng = np.random.default_rng(seed)
     bodies = random_bodies(topology, rng, spread=spread)
     actuators, gravity = random_actuators(bodies, rng), rng.normal(size=3) * 5

@@ -1,5 +1,8 @@
 """Bad inputs, with the row numbers of the scorecard: the right exception, and every named item in its message."""
 
+# pyright: reportArgumentType=false, reportCallIssue=false
+# (what is refused is of the wrong type)
+
 import copy
 import dataclasses
 import pickle

@@ -1,6 +1,7 @@
 """`build_model`: layout, references, second moments, and changes of description that change nothing."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -93,7 +94,7 @@ def test_at_its_reference_a_body_sits_where_it_was_put():
         U = np.cross(I3, u)
         own = np.eye(4)
         own[:3, :3], own[:3, 3] = I3 + 2 * w * U + 2 * U @ U, b.position
-        world.append(own if b.parent is None else world[b.parent] @ own)
+        world.append(own if b.parent is None else world[int(b.parent)] @ own)
         assert_close(R, world[-1][:3, :3], TOL["twin"] * 10)
         assert_close(p, world[-1][:3, 3], TOL["twin"] * 10)
 
@@ -154,7 +155,7 @@ def test_compound_joints_are_their_primitives(compound, primitives):
     rng = np.random.default_rng(8)
     axes = ((1, 0, 0), (0, 1, 0))
     each = [*axes, (0, 0, 1)][: len(primitives)]
-    shared = dict(mass=1.0, com=(0.1, 0.2, 0.3), inertia=random_inertia(rng, 1.0), position=(1, 2, 3))
+    shared: dict[str, Any] = dict(mass=1.0, com=(0.1, 0.2, 0.3), inertia=random_inertia(rng, 1.0), position=(1, 2, 3))
     parts = [Joint(k, a, name=f"p{i}", anchor=(0.1, 0, 0) if k == "hinge" else (0, 0, 0))
              for i, (k, a) in enumerate(zip(primitives, each))]  # fmt: skip
     one = pbad.build_model([Body("b", joints=[Joint(compound, axes, name="j", anchor=(0.1, 0, 0))], **shared)])
@@ -166,7 +167,7 @@ def test_compound_joints_are_their_primitives(compound, primitives):
 
 def test_a_locked_axis_makes_a_universal_a_hinge():
     """The locked axis carries a huge armature: the other moves as a hinge would."""
-    shared = dict(mass=1.0, com=(0.1, 0.2, -0.5), inertia=np.diag([1.0, 2.0, 2.5]))
+    shared: dict[str, Any] = dict(mass=1.0, com=(0.1, 0.2, -0.5), inertia=np.diag([1.0, 2.0, 2.5]))
     model = pbad.build_model([Body("b", joints=[Joint("universal", name="u")], **shared)])
     model = dataclasses.replace(model, armature=jnp.asarray([0.0, 1e12], DTYPE))
     single = pbad.build_model([Body("b", joints=[Joint("hinge", (1, 0, 0), name="h")], **shared)])

@@ -64,12 +64,12 @@ def test_files(capsys, tmp_path):
 
 
 def test_float32_leaves_no_trace(capsys, tmp_path):
-    before = jax.config.jax_enable_x64
+    before = jax.config.values["jax_enable_x64"]
     code, out, _ = run(capsys, "simulate", "chain:1", *SHORT, "--float32", "--out", tmp_path / "t.npz")
     assert code == 0
     assert "float32" in out
     assert pbad.load_trajectory(tmp_path / "t.npz").q.dtype == np.float32
-    assert jax.config.jax_enable_x64 == before
+    assert jax.config.values["jax_enable_x64"] == before
 
 
 def test_chain_starts_horizontal_with_a_swing(capsys, tmp_path):

@@ -47,7 +47,7 @@ def imports(path: pathlib.Path) -> set[str]:
             if node.module == "pbad_jax":
                 found |= {a.name for a in node.names}
             elif (node.module or "").startswith("pbad_jax."):
-                found.add(node.module.split(".")[1])
+                found.add((node.module or "").split(".")[1])
     return found
 
 

@@ -158,7 +158,7 @@ def test_small_matrix_products():
     A[:, 3], B[:, 3] = (0, 0, 0, 1), (0, 0, 0, 1)
     x = rng.normal(size=(5, 4)).astype(DTYPE)
     assert_close(joints.matmul(A, B), A @ B, 8 * EPS)
-    assert_close(joints.matvec(A, x), np.einsum("bij,bj->bi", A, x), 8 * EPS)
+    assert_close(joints.matvec(jnp.asarray(A), jnp.asarray(x)), np.einsum("bij,bj->bi", A, x), 8 * EPS)
     assert_close(joints.compose(A[:, :3], B[:, :3]), (A @ B)[:, :3], 8 * EPS)
     assert_close(joints.homogeneous(jnp.asarray(A[:, :3])), A, 0)
     D = B.copy()

@@ -3,6 +3,7 @@
 import json
 import os
 import zipfile
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +41,7 @@ def test_round_trip(rolled, saved):
         poses = pbad.forward_kinematics(model, traj.q[k])
         state = pbad.make_state(model, traj.q[k], traj.v[k])
         energy = pbad.kinetic_energy(model, state) + pbad.potential_energy(model, state)
-        close = {"rtol": 100 * jnp.finfo(model.dtype).eps, "atol": 100 * jnp.finfo(model.dtype).eps}
+        close: Any = {"rtol": 100 * jnp.finfo(model.dtype).eps, "atol": 100 * jnp.finfo(model.dtype).eps}
         np.testing.assert_allclose(back.xpos[k], poses.position, **close)
         np.testing.assert_allclose(back.xmat[k], poses.rotation, **close)
         np.testing.assert_allclose(back.energy[k], energy, **close)
