@@ -126,7 +126,7 @@ def test_atom_and_all_derivatives_long(case):
     check(case)
 
 
-@pytest.mark.parametrize("topology", ["balls", "many joints"])
+@pytest.mark.parametrize("topology", ["balls", *(pytest.param(t, marks=pytest.mark.slow) for t in ["many joints"])])
 def test_atom_against_autodiff_of_itself(topology):
     """Every second derivative of the ten-line atom, straight through autodiff."""
     model, rng = random_model(topology, 8), np.random.default_rng(9)
@@ -144,7 +144,10 @@ def test_atom_against_autodiff_of_itself(topology):
         assert_close(swap["H_bb"], want[2][0][0], TOL["autodiff"], "by q_a")
 
 
-@pytest.mark.parametrize("topology", ["slides and hinges", "free", "many joints", "massless"])
+@pytest.mark.parametrize(
+    "topology",
+    ["free", *(pytest.param(t, marks=pytest.mark.slow) for t in ["slides and hinges", "many joints", "massless"])],
+)
 def test_atom_by_central_differences(topology):
     model, rng = random_model(topology, 21, spread=1), np.random.default_rng(22)
     q_a, q_b = (jnp.asarray(random_q(model, rng, "special"), DTYPE) for _ in range(2))
@@ -199,7 +202,9 @@ def test_identities(case):
         assert np.abs(inertial - np.asarray(c["H_ab"])).max() <= TOL["twin"] * scale
 
 
-@pytest.mark.parametrize("topology", ["balls", "slides and hinges", "three roots"])
+@pytest.mark.parametrize(
+    "topology", ["balls", *(pytest.param(t, marks=pytest.mark.slow) for t in ["slides and hinges", "three roots"])]
+)
 def test_second_derivative_of_the_diagonal(topology):
     """∂²/∂q² of I(q,q) is 2 (H_bb + H_ab), in exponential coordinates."""
     model, rng = random_model(topology, 31), np.random.default_rng(32)

@@ -317,7 +317,7 @@ def test_row_54_copies():
     state = pbad.make_state(MODEL)
     for twin in (copy.deepcopy(MODEL), pickle.loads(pickle.dumps(MODEL))):
         assert twin.topology == MODEL.topology and hash(twin.topology) == hash(MODEL.topology)
-        assert STEP(twin, state)[1].status == Status.CONVERGED
+        assert STEP(twin, state, jnp.zeros(1, DTYPE))[1].status == Status.CONVERGED
         for a, b in zip(jax.tree.leaves(twin), jax.tree.leaves(MODEL)):
             np.testing.assert_array_equal(a, b)
     assert pickle.loads(pickle.dumps(state)).fingerprint == MODEL.fingerprint
@@ -331,7 +331,7 @@ def test_row_56_no_steps_no_lanes():
     assert traj.q.shape == (0, 5) and traj.v.shape == (0, 4) and traj.time.shape == (0,) and info.status.shape == (0,)
     assert traj.q.dtype == MODEL.dtype and info.status.dtype == np.int8
     empty = jax.tree.map(lambda x: x[:0], lanes())
-    state, info = jax.vmap(pbad.make_step(Options(dt=0.01)))(*empty)
+    state, info = BATCH(*empty)
     assert state.q.shape == (0, 5) and info.status.shape == (0,)
 
 

@@ -118,7 +118,7 @@ def test_free_fall_and_linear_momentum(scheme):
     model = free_tree()
     state = moving(model)
     dt, n = 0.02, 1000
-    traj, info = pbad.rollout(model, state, n_steps=n, options=pbad.Options(dt=dt, scheme=scheme))
+    traj, info = pbad.rollout(model, state, n_steps=n, options=pbad.Options(dt=dt, scheme=scheme, tolerance=1e-12))
     assert np.all(np.asarray(info.status) == 0)
     com = jax.jit(jax.vmap(lambda q: kin.center_of_mass(model, kin.transforms(model, q))))(traj.q)
     mass = float(kin.total_mass(model))
@@ -139,7 +139,7 @@ def test_momenta_without_gravity():
     state = moving(model)
     drift = []
     for n, scheme in ((1000, pbad.radau(2)), (2000, pbad.radau(2))):
-        traj, _ = pbad.rollout(model, state, n_steps=n, options=pbad.Options(dt=5 / n, scheme=scheme))
+        traj, _ = pbad.rollout(model, state, n_steps=n, options=pbad.Options(dt=5 / n, scheme=scheme, tolerance=1e-12))
         end = pbad.make_state(model, traj.q[-1], traj.v[-1])
         np.testing.assert_allclose(pbad.linear_momentum(model, end), pbad.linear_momentum(model, state), atol=1e-10)
         change = pbad.angular_momentum(model, end) - pbad.angular_momentum(model, state)

@@ -105,7 +105,10 @@ def test_transforms_and_fields_long(case):
     check_transforms(case)
 
 
-@pytest.mark.parametrize("topology", ["slides and hinges", "free", "many joints", "massless"])
+@pytest.mark.parametrize(
+    "topology",
+    ["free", *(pytest.param(t, marks=pytest.mark.slow) for t in ["slides and hinges", "many joints", "massless"])],
+)
 def test_transforms_by_central_differences(topology):
     """Also the retraction that the derivatives are taken along: q ⊕ δ by `retract`."""
     model, rng = random_model(topology, 5), np.random.default_rng(6)
@@ -164,7 +167,9 @@ def tiny_move(model, q, delta):
 
 @pytest.mark.float64
 @pytest.mark.parametrize("size", [1e-2, 1e-4, 1e-6, 1e-9, 1e-20])
-@pytest.mark.parametrize("topology", ["hinge chain", "balls", "many joints", "twelve"])
+@pytest.mark.parametrize(
+    "topology", ["balls", "many joints", *(pytest.param(t, marks=pytest.mark.slow) for t in ["hinge chain", "twelve"])]
+)
 def test_float32_increments_do_not_cancel(topology, size):
     """In float32, ΔT for tiny z is right to rounding, where subtraction has lost everything."""
     model, rng = random_model(topology, 11), np.random.default_rng(12)

@@ -209,10 +209,10 @@ def check(case, scheme, step, dt):
     return model, (dt, q, v, q_h, z, control), r, J
 
 
-# one compilation a row
+# one compilation a row; more in the slow tests
 ROWS = (
-    ("radau2", "free"), ("radau2", "many joints"), ("radau2", "slides and hinges"), ("radau3", "many joints"),
-    ("radau1", "free"), ("legendre2", "many joints"),
+    ("radau1", "free"), ("radau2", "free"), ("radau2", "many joints"), ("radau3", "slides and hinges"),
+    ("legendre2", "many joints"),
 )  # fmt: skip
 
 
@@ -229,7 +229,7 @@ def test_residual_and_matrix(name, topology, seed, pose, step, dt):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("topology", ["twelve", "balls", "three roots", "massless"])
+@pytest.mark.parametrize("topology", ["twelve", "balls", "three roots", "massless", "many joints"])
 @pytest.mark.parametrize("name", SCHEMES)
 @many(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1), pose=st.sampled_from(POSES), step=st.sampled_from([0.01, 0.3, 2.0]))
@@ -237,7 +237,9 @@ def test_residual_and_matrix_long(name, topology, seed, pose, step):
     check(Case(topology, seed, pose, "generic"), SCHEMES[name], step, 0.1)
 
 
-@pytest.mark.parametrize("name, topology", [("radau2", "free"), ("legendre2", "many joints")])
+@pytest.mark.parametrize(
+    "name, topology", [("radau2", "free"), pytest.param("legendre2", "many joints", marks=pytest.mark.slow)]
+)
 def test_twins_agree(name, topology):
     scheme = SCHEMES[name]
     for seed in range(4):
@@ -251,7 +253,7 @@ def test_twins_agree(name, topology):
         )
 
 
-@pytest.mark.parametrize("name", ["radau1", "legendre2"])
+@pytest.mark.parametrize("name", ["radau1", pytest.param("legendre2", marks=pytest.mark.slow)])
 def test_matrix_of_a_conservative_one_stage_step_is_symmetric(name):
     """Without damping and velocity servos, on joints without armature: the Hessian of the paper's energy."""
     scheme = SCHEMES[name]
@@ -261,6 +263,17 @@ def test_matrix_of_a_conservative_one_stage_step_is_symmetric(name):
     _, J, judge = library(model, scheme, jnp.asarray(0.3, DTYPE), q, v, q_h, z, control, "parallel")
     assert_close(J, judge, TOL["matrix"])
     assert_close(J, J.T, TOL["symmetric"])
+
+
+@jax.jit
+def load_and_slopes(model, q, v, u):
+    def at(delta, w):
+        x = kin.retract(model, q, delta)
+        return total_load(model, Point(x, v + w, kin.transforms(model, x), jnp.zeros((), DTYPE), u))
+
+    zero = jnp.zeros(model.nv, DTYPE)
+    load = at(zero, zero)
+    return load, jax.jacfwd(lambda d: at(d, zero).tau)(zero), jax.jacfwd(lambda w: at(zero, w).tau)(zero)
 
 
 @pytest.mark.parametrize("pose", ["generic", "identity", "rest", "tiny", "half turn"])
@@ -281,17 +294,7 @@ def test_force_derivatives(topology, pose):
         q = jnp.asarray(random_q(model, rng, "identity"), DTYPE)
     v, u = jnp.asarray(rng.normal(size=model.nv), DTYPE), jnp.asarray(rng.normal(size=model.nu), DTYPE)
 
-    def at(delta, w):
-        x = kin.retract(model, q, delta)
-        return total_load(model, Point(x, v + w, kin.transforms(model, x), jnp.zeros((), DTYPE), u))
-
-    @jax.jit
-    def both():
-        zero = jnp.zeros(model.nv, DTYPE)
-        load = at(zero, zero)
-        return load, jax.jacfwd(lambda d: at(d, zero).tau)(zero), jax.jacfwd(lambda w: at(zero, w).tau)(zero)
-
-    load, by_q, by_v = both()
+    load, by_q, by_v = load_and_slopes(model, q, v, u)
 
     def full(d):
         return np.diag(d) if d.ndim == 1 else d
@@ -307,6 +310,7 @@ def test_clipped_actuators_have_no_slope():
     drive = pbad.Actuator("h", gear=2.0, gain=3.0, bias=(0.5, -1.0, -0.2), control_range=(-1, 1), force_range=(-2, 2))
     model = pbad.build_model([body], actuators=[drive])
 
+    @jax.jit
     def load(q, v, u):
         x, w, c = (jnp.asarray([y], DTYPE) for y in (q, v, u))
         return total_load(model, Point(x, w, kin.transforms(model, x), jnp.zeros((), DTYPE), c))
@@ -340,7 +344,15 @@ def continuous(model, q, v, u):
     }
 
 
-@pytest.mark.parametrize("topology", ["one hinge", "hinge chain", "slides and hinges", "balls", "free", "universals"])
+@pytest.mark.parametrize(
+    "topology",
+    [
+        "slides and hinges",
+        "balls",
+        "free",
+        *(pytest.param(t, marks=pytest.mark.slow) for t in ["one hinge", "hinge chain", "universals"]),
+    ],
+)
 def test_acceleration_against_mujoco(topology):
     worst = 0.0
     for seed in range(5):
