@@ -186,7 +186,7 @@ def test_stiff_springs_and_dampers_are_implicit():
 
 @pytest.mark.xfail(
     not jax.config.values["jax_enable_x64"],
-    reason="a small swing's acceleration is below the float32 tolerance: the guess is accepted and it drifts straight on",
+    reason="a small swing's acceleration is below the float32 tolerance: the guess is accepted as it is",
     strict=False,
 )
 def test_damped_pendulum_decay_does_not_depend_on_dt():
