@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.joints import homogeneous, matmul, transpose, vee
-from pbad_jax.kinematics import Frames, frames, transforms_parallel, tree, twist_matrix
+from pbad_jax.kinematics import Frames, frames, fused, transforms_parallel, tree, twist_matrix
 from pbad_jax.model import Model
 
 
@@ -31,7 +31,7 @@ def world_transforms(model: Model, L: jax.Array) -> jax.Array:
 def below(model: Model, x: jax.Array) -> jax.Array:
     """Σ over the links below each degree of freedom: (N,...) to (nv,...)."""
     mask = jnp.asarray(tree(model.topology).dof_above_link, x.dtype)
-    return jnp.tensordot(mask, x, axes=1)
+    return fused(jnp.tensordot(mask, x, axes=1))[0]
 
 
 def wrench(F: jax.Array) -> jax.Array:
@@ -67,6 +67,7 @@ def mixed_hess(model: Model, f_a: Frames, f_b: Frames) -> jax.Array:
     G = below(model, matmul(matmul(T_a, model.second_moment), transpose(T_b)))
     F = wrench(matmul(twist_matrix(f_b.s), transpose(G)))  # ŝ_y(q_b) G_yᵀ
     E = wrench(matmul(twist_matrix(f_a.s), G))  # ŝ_x(q_a) G_x
+    F, E = fused(F, E)
     order = jnp.asarray(tree(model.topology).dof_order, F.dtype)
     return order * (f_a.s @ F.T) + order.T * (E @ f_b.s.T)
 

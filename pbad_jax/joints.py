@@ -15,6 +15,7 @@ of 4 by 4 matrices would be one library call each.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 FIXED, HINGE, SLIDE, BALL = "fixed", "hinge", "slide", "ball"
 PRIMITIVES = {FIXED: 0, HINGE: 1, SLIDE: 1, BALL: 3}  # name -> degrees of freedom
@@ -37,7 +38,7 @@ def transpose(A: jax.Array) -> jax.Array:
 
 def compose(A: jax.Array, B: jax.Array) -> jax.Array:
     """The affine map A∘B of two (...,3,4) maps."""
-    return tangent_compose(A, B).at[..., 3].add(A[..., 3])
+    return tangent_compose(A, B) + translation_only(A)
 
 
 def tangent_compose(A: jax.Array, dB: jax.Array) -> jax.Array:
@@ -45,9 +46,14 @@ def tangent_compose(A: jax.Array, dB: jax.Array) -> jax.Array:
     return matmul(A[..., :3], dB)
 
 
+def translation_only(A: jax.Array) -> jax.Array:
+    """[0 | t] of a (...,3,4); a product with a constant, because a scatter would not fuse."""
+    return A * np.array([0, 0, 0, 1], A.dtype)
+
+
 def homogeneous(T: jax.Array, last: float = 1.0) -> jax.Array:
     """(...,3,4) with its last row [0 0 0 last] put back: (...,4,4)."""
-    row = jnp.zeros(T.shape[:-2] + (1, 4), T.dtype).at[..., 3].set(last)
+    row = jnp.broadcast_to(np.array([[0, 0, 0, last]], T.dtype), (*T.shape[:-2], 1, 4))
     return jnp.concatenate([T, row], axis=-2)
 
 

@@ -106,27 +106,31 @@ def tree(topology: Topology) -> Tree:
     )
 
 
+def take(x: jax.Array, index: np.ndarray) -> jax.Array:
+    """x[index] for a constant index; x itself where that changes nothing, which saves a gather."""
+    return x if np.array_equal(index, np.arange(len(x))) else x[index]
+
+
 # --- the tangent space -----------------------------------------------------------------------------------
 
 
 def retract(model: Model, q: jax.Array, delta: jax.Array) -> jax.Array:
     """Q ⊕ δ: addition, and q ⊗ exp(δ) for quaternions. q (nq,), δ (nv,) rad or m; the result is normalised."""
     t = tree(model.topology)
-    out = q.at[t.scalar_q].add(delta[t.scalar_v])
-    if t.balls.size:
-        p = joints.quaternion_product(q[t.ball_q], joints.quaternion_exp(delta[t.ball_v]))
-        out = out.at[t.ball_q].set(joints.normalise(p))
-    return out
+    if not t.balls.size:
+        return q + delta
+    p = joints.quaternion_product(q[t.ball_q], joints.quaternion_exp(delta[t.ball_v]))
+    return q.at[t.scalar_q].add(delta[t.scalar_v]).at[t.ball_q].set(joints.normalise(p))
 
 
 def difference(model: Model, q_a: jax.Array, q_b: jax.Array) -> jax.Array:
     """The δ (nv,) with q_a ⊕ δ = q_b, the shortest rotation for quaternions. The inverse of `retract`."""
     t = tree(model.topology)
+    if not t.balls.size:
+        return q_b - q_a
     out = jnp.zeros(model.nv, q_b.dtype).at[t.scalar_v].set(q_b[t.scalar_q] - q_a[t.scalar_q])
-    if t.balls.size:
-        p = joints.quaternion_product(joints.quaternion_inverse(q_a[t.ball_q]), q_b[t.ball_q])
-        out = out.at[t.ball_v].set(joints.quaternion_log(p))
-    return out
+    p = joints.quaternion_product(joints.quaternion_inverse(q_a[t.ball_q]), q_b[t.ball_q])
+    return out.at[t.ball_v].set(joints.quaternion_log(p))
 
 
 def identity_increment(model: Model) -> jax.Array:
@@ -140,11 +144,10 @@ def identity_increment(model: Model) -> jax.Array:
 def compose_increment(model: Model, q: jax.Array, z: jax.Array) -> jax.Array:
     """Q followed by the increment z, both in the layout of q: q + z, and q ⊗ z for quaternions."""
     t = tree(model.topology)
-    out = q.at[t.scalar_q].add(z[t.scalar_q])
-    if t.balls.size:
-        p = joints.quaternion_product(q[t.ball_q], z[t.ball_q])
-        out = out.at[t.ball_q].set(joints.normalise(p))
-    return out
+    if not t.balls.size:
+        return q + z
+    p = joints.quaternion_product(q[t.ball_q], z[t.ball_q])
+    return q.at[t.scalar_q].add(z[t.scalar_q]).at[t.ball_q].set(joints.normalise(p))
 
 
 def increment_between(model: Model, q_a: jax.Array, q_b: jax.Array) -> jax.Array:
@@ -163,7 +166,7 @@ def joint_motion(model: Model, z: jax.Array) -> jax.Array:
     """J(z) − identity of every link, (N,3,4), exact to rounding also for tiny z (nq,)."""
     t = tree(model.topology)
     n = model.topology.n_links
-    value = z[t.link_q] if model.nq else jnp.zeros(n, model.dtype)
+    value = take(z, t.link_q) if model.nq else jnp.zeros(n, model.dtype)
     half = jnp.where(t.hinge, 0.5 * value, 0.0)
     p = jnp.concatenate([jnp.cos(half)[:, None], jnp.sin(half)[:, None] * model.axis], axis=1)
     if t.balls.size:
@@ -190,11 +193,11 @@ def joint_screws(model: Model) -> jax.Array:
 def _axis_moment(model: Model) -> tuple[jax.Array, jax.Array]:
     """Axis (nv,3) of every degree of freedom in its link's frame, and anchor × axis (nv,3)."""
     t = tree(model.topology)
-    axis = model.axis[t.dof_link]
+    axis = take(model.axis, t.dof_link)
     if t.balls.size:
         unit = np.eye(3)[np.maximum(t.dof_ball, 0)]
         axis = jnp.where((t.dof_ball >= 0)[:, None], jnp.asarray(unit, model.dtype), axis)
-    return axis, jnp.cross(model.anchor[t.dof_link], axis)
+    return axis, jnp.cross(take(model.anchor, t.dof_link), axis)
 
 
 # --- world transforms ------------------------------------------------------------------------------------
@@ -245,9 +248,14 @@ def increments(model: Model, L: jax.Array, z: jax.Array) -> jax.Array:
     for jump in tree(model.topology).jumps:
         A, dA = _world(T, world)[jump], _world(dT, zero)[jump]
         new = T + dT
-        dT = matmul(dA, homogeneous(new)) + tangent_compose(A, dT)
+        dT = tangent_compose(dA, new) + joints.translation_only(dA) + tangent_compose(A, dT)
         T = compose(A, T)
     return dT
+
+
+def fused(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+    """The same arrays, computed once: keeps XLA's CPU fusion from recomputing them inside every consumer."""
+    return jax.lax.optimization_barrier(arrays)
 
 
 def frames(model: Model, q: jax.Array, origin: jax.Array | None = None) -> Frames:
@@ -258,7 +266,7 @@ def frames(model: Model, q: jax.Array, origin: jax.Array | None = None) -> Frame
 
 def shift(T: jax.Array, origin: jax.Array | None) -> jax.Array:
     """T with its translations measured from `origin`."""
-    return T if origin is None else T.at[..., 3].add(-origin)
+    return T if origin is None else T - origin[:, None] * np.array([0, 0, 0, 1], T.dtype)
 
 
 def with_screws(model: Model, T: jax.Array, L: jax.Array) -> Frames:
@@ -268,9 +276,9 @@ def with_screws(model: Model, T: jax.Array, L: jax.Array) -> Frames:
     """
     t = tree(model.topology)
     axis, _ = _axis_moment(model)
-    Tx = T[t.dof_link]
+    Tx = take(T, t.dof_link)
     a = matvec(Tx[..., :3], axis)
-    c = matvec(Tx[..., :3], model.anchor[t.dof_link]) + Tx[..., 3]
+    c = matvec(Tx[..., :3], take(model.anchor, t.dof_link)) + Tx[..., 3]
     slide = t.dof_slide[:, None]
     s = jnp.concatenate([jnp.where(slide, 0.0, a), jnp.where(slide, a, jnp.cross(c, a))], axis=-1)
     return Frames(T=T, L=L, s=s)

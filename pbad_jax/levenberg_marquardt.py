@@ -13,8 +13,9 @@ Newton correction J⁻¹ r(x_new), with the old J, is shorter than the Newton co
 depend on how equations or unknowns are scaled, and it lets Newton's method cross the ridges that a nearly singular
 mechanism raises in any fixed norm.
 
-Converged is a residual within the tolerance, or a Newton correction within it (a stiff system's residual has rounding
-errors of its own size; the correction does not).
+Converged is a residual within the tolerance, or a Newton correction within it that has just been made: a stiff system's
+residual has rounding errors of its own size, the correction has not. So is a residual that is nearly within it where no
+step reduces it any more.
 
 One iteration is one evaluation and one linear solve: `iterate` evaluates the trial point that the last call left,
 judges it, and leaves the next one. `solve` loops.
@@ -117,7 +118,8 @@ def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
 
     iterations = s.iterations + 1
     best = jnp.where(accept, norm, s.norm)
-    at_rounding = ~accept & (best <= ROUNDING * settings.tolerance)
+    tiny = _length(problem.factor, s.newton) <= settings.tolerance  # the correction that led to the trial
+    at_rounding = ~first & (tiny | (~accept & (best <= ROUNDING * settings.tolerance)))
     lower = jnp.where(s.damping * LAMBDA_DOWN < LAMBDA_MIN, 0.0, s.damping * LAMBDA_DOWN)
     higher = jnp.maximum(s.damping * LAMBDA_UP, LAMBDA_FIRST)
     damping = jnp.where(first, 0.0, jnp.where(accept, lower, higher))
@@ -134,8 +136,6 @@ def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
     x, r, J = pick((s.trial, r, J), (s.x, s.r, s.J))
     after = s._replace(x=x, r=r, J=J, norm=best, damping=damping, iterations=iterations, status=status)
     after = jax.lax.cond(accept & (status == RUNNING), _factorise, lambda a: a, after)
-    arrived = (after.status == RUNNING) & (_length(problem.factor, after.newton) <= settings.tolerance) & accept
-    after = after._replace(status=jnp.where(arrived, jnp.int8(Status.CONVERGED), after.status))
     delta = jax.lax.cond(damping > 0, lambda a: _damped_step(problem.factor, a), lambda a: a.newton, after)
     size = jnp.max(jnp.abs(delta.reshape(-1, problem.factor.shape[0])) / problem.longest)
     after = after._replace(trial=problem.retract(x, delta / jnp.maximum(1.0, size)))

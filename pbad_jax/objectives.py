@@ -101,8 +101,9 @@ def stages(model: Model, s: Start, z: jax.Array) -> Stages:
     """ΔT and frames of the stages at the increments z (m,nq)."""
     dT = jax.vmap(lambda z_j: kin.increments(model, s.L, z_j))(z)
     motion = jax.vmap(lambda z_j: kin.joint_motion(model, z_j))(z)
-    L = s.L + joints.tangent_compose(s.L, motion)
-    return Stages(z, dT, jax.vmap(lambda T, L_j: kin.with_screws(model, T, L_j))(s.T + dT, L))
+    dT, L = kin.fused(dT, s.L + joints.tangent_compose(s.L, motion))
+    f = jax.vmap(lambda T, L_j: kin.with_screws(model, T, L_j))(s.T + dT, L)
+    return Stages(z, dT, kin.Frames(*kin.fused(*f)))
 
 
 def residual_and_matrix(
@@ -116,7 +117,7 @@ def residual_and_matrix(
     inertial = matmul(jnp.tensordot(C, st.dT, axes=1) + s.known_field(scheme), model.second_moment)
     rates, rates_by_z = joint_table(model, scheme.D, st.z, scheme.d, s.z_h)
     load = _loads(model, scheme, s, st, rates / s.dt)
-    A = inertial if load.field is None else inertial + s.dt**2 * load.field
+    (A,) = kin.fused(inertial if load.field is None else inertial + s.dt**2 * load.field)
     accel, accel_by_z = joint_table(model, scheme.C, st.z, scheme.c, s.z_h, scheme.e, s.dt * s.v)
 
     r = jax.vmap(lambda f, A_i: recurrence.pullback(model, f, A_i))(st.frames, A)
@@ -153,7 +154,7 @@ def _inertial_blocks(model: Model, recurrence, scheme: Scheme, f: kin.Frames, A:
 def _loads(model: Model, scheme: Scheme, s: Start, st: Stages, rates: jax.Array) -> Load:
     """The model's forces at every stage."""
     q = jax.vmap(lambda z_j: kin.compose_increment(model, s.q, z_j))(st.z)
-    T = st.frames.T.at[..., 3].add(s.origin)
+    T = kin.shift(st.frames.T, -s.origin)
     time = s.time + jnp.asarray(scheme.nodes, s.dt.dtype) * s.dt
     at = Point(q=q, v=rates, T=T, time=time, control=jnp.broadcast_to(s.control, (scheme.m, *s.control.shape)))
     return jax.vmap(lambda point: total_load(model, point))(at)
@@ -180,9 +181,9 @@ def joint_table(model: Model, weights, z, history, z_h, velocity=(), dt_v=None) 
         scalar = scalar + jnp.asarray(history, z.dtype)[:, None] * z_h[t.scalar_q]
     if velocity:
         scalar = scalar + jnp.asarray(velocity, z.dtype)[:, None] * dt_v[t.scalar_v]
-    value = jnp.zeros((z.shape[0], model.nv), z.dtype).at[:, t.scalar_v].set(scalar)
     if not t.balls.size:
-        return value, W
+        return scalar, W
+    value = jnp.zeros((z.shape[0], model.nv), z.dtype).at[:, t.scalar_v].set(scalar)
     dR = joints.rotation_minus_identity(z[:, t.ball_q])  # (m,nball,3,3)
     Phi = jnp.tensordot(W, dR, axes=1)
     if history:
