@@ -38,7 +38,9 @@ def environment() -> dict:
 def commit() -> str:
     """PBAD_COMMIT where the tree travels without its history, else git's own word."""
     try:
-        git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=RESULTS.parent)
+        git = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=RESULTS.parent
+        )
         return os.environ.get("PBAD_COMMIT") or git.stdout.strip() or "unknown"
     except OSError:
         return os.environ.get("PBAD_COMMIT", "unknown")

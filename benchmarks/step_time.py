@@ -84,9 +84,11 @@ def measure(n, scheme, twin, dtype, batch) -> dict:
     def lanes(f):
         return f if batch == 1 else jax.vmap(f)
 
-    _, compile_s = compiled(lambda s: pbad.make_step(options)(model, s), jax.tree.map(lambda x: x, states)) if (
-        batch == 1
-    ) else (None, None)
+    _, compile_s = (
+        compiled(lambda s: pbad.make_step(options)(model, s), jax.tree.map(lambda x: x, states))
+        if (batch == 1)
+        else (None, None)
+    )
     loops = max(2, 400 // batch)
     iteration = timed(jax.jit(lanes(one_iteration(model, options, loops))), states)
     executable = jax.jit(lanes(rollout(model, options)))
@@ -168,7 +170,7 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, default=None)
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    rows = []
+    rows, path = [], write(arguments.name, [], arguments.out)
     todo = plan(arguments.quick, jax.default_backend() == "gpu")
     for i, row in enumerate(todo):
         rows.append(measure(*row))

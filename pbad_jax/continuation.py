@@ -2,7 +2,8 @@
 
 The family is such that h → 0 is trivial (a time step of length h dt). If Levenberg–Marquardt does not converge from the
 plain guess, solve for h = 1/2, extrapolate that root to a larger h, and so on, halving the stride where an attempt
-fails. The root that is found so is connected to h = 0: the physical branch.
+fails. So the root at h = 1 is approached along the branch that starts at h = 0, the physical one; an attempt whose
+Newton step leaps to another branch is not noticed here (stepping.py tests the end state for continuity).
 
 Everything is one loop with one evaluation in its body, so it costs no compile time and, where the first attempt
 converges, nothing at all.
@@ -66,7 +67,9 @@ def iterate(family: Family, settings: lm.Settings, s: State) -> State:
     ended = attempt.status != lm.RUNNING
     solved = attempt.status == Status.CONVERGED
     if not family.continuous:
-        return s._replace(attempt=attempt, iterations=iterations, status=attempt.status)
+        done = jnp.where(solved, s.h, s.h_done)
+        after = s._replace(attempt=attempt, iterations=iterations, h_done=done, status=attempt.status)
+        return _if_running(s, after)
 
     direct = (s.h_done == 0) & (s.h >= 1)  # the first attempt says nothing about the stride
     factor = jnp.where(solved, GROW, jnp.where(direct, 1.0, SHRINK))
@@ -93,6 +96,10 @@ def iterate(family: Family, settings: lm.Settings, s: State) -> State:
         iterations=iterations,
         status=status,
     )
+    return _if_running(s, after)
+
+
+def _if_running(s: State, after: State) -> State:
     return jax.tree.map(lambda new, old: jnp.where(s.status == lm.RUNNING, new, old), after, s)
 
 

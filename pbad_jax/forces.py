@@ -151,8 +151,10 @@ def total_load(model: Model, at: Point) -> Load:
 
 
 def _plus(a: jax.Array | None, b: jax.Array | None) -> jax.Array | None:
-    if a is None or b is None:
-        return b if a is None else a
+    if a is None:
+        return b
+    if b is None:
+        return a
     if a.ndim != b.ndim and {a.ndim, b.ndim} == {1, 2}:  # a diagonal and a full matrix
         a, b = (jnp.diag(x) if x.ndim == 1 else x for x in (a, b))
     return a + b

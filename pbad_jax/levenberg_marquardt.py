@@ -15,7 +15,8 @@ mechanism raises in any fixed norm.
 
 Converged is a residual within the tolerance, or a Newton correction within it that has just been made: a stiff system's
 residual has rounding errors of its own size, the correction has not. So is a residual that is nearly within it where no
-step reduces it any more.
+step reduces it any more. The first guess is never believed: at least one correction is made, because a guess within a loose
+tolerance (float32) would carry its error from step to step.
 
 One iteration is one evaluation and one linear solve: `iterate` evaluates the trial point that the last call left,
 judges it, and leaves the next one. `solve` loops.
@@ -124,7 +125,7 @@ def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
     higher = jnp.maximum(s.damping * LAMBDA_UP, LAMBDA_FIRST)
     damping = jnp.where(first, 0.0, jnp.where(accept, lower, higher))
     status = _status(
-        (best <= settings.tolerance) | at_rounding,
+        (~first & (best <= settings.tolerance)) | (best == 0) | at_rounding,
         (first & ~finite, Status.NONFINITE_EVAL),
         (damping > LAMBDA_MAX, Status.STALLED),
         (iterations >= settings.max_iterations, Status.MAX_ITER),

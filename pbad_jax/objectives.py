@@ -15,7 +15,7 @@ dt², so that it stays finite in float32. Second derivatives are taken in expone
 which makes the matrix of a conservative system symmetric; at a root every choice of coordinates gives the same.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -163,7 +163,7 @@ def _loads(model: Model, scheme: Scheme, s: Start, st: Stages, rates: jax.Array)
 # --- the same table on the joint coordinates -------------------------------------------------------------
 
 
-def joint_table(model: Model, weights, z, history, z_h, velocity=(), dt_v=None) -> tuple[jax.Array, jax.Array]:
+def joint_table(model: Model, weights, z, history, z_h, velocity=(), dt_v: Any = None) -> tuple[jax.Array, jax.Array]:
     """Σ_j w_ij z_j + h_i z_h + e_i dt v_k on the joint coordinates, and its derivative by z.
 
     For hinges and slides z is a number. For a ball it is the rotation R_j = R(z_j) relative to q_k, and the table
