@@ -155,8 +155,10 @@ def _plus(a: jax.Array | None, b: jax.Array | None) -> jax.Array | None:
         return b
     if b is None:
         return a
-    if a.ndim != b.ndim and {a.ndim, b.ndim} == {1, 2}:  # a diagonal and a full matrix
-        a, b = (jnp.diag(x) if x.ndim == 1 else x for x in (a, b))
+    if (a.ndim, b.ndim) == (1, 2):  # a diagonal and a full matrix
+        return jnp.diag(a) + b
+    if (a.ndim, b.ndim) == (2, 1):
+        return a + jnp.diag(b)
     return a + b
 
 

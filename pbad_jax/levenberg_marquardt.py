@@ -15,8 +15,8 @@ mechanism raises in any fixed norm.
 
 Converged is a residual within the tolerance, or a Newton correction within it that has just been made: a stiff system's
 residual has rounding errors of its own size, the correction has not. So is a residual that is nearly within it where no
-step reduces it any more. The first guess is never believed: at least one correction is made, because a guess within a loose
-tolerance (float32) would carry its error from step to step.
+step reduces it any more. The first guess is never believed: at least one correction is made, because a guess within a
+loose tolerance (float32) would carry its error from step to step.
 
 One iteration is one evaluation and one linear solve: `iterate` evaluates the trial point that the last call left,
 judges it, and leaves the next one. `solve` loops.
