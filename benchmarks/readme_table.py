@@ -6,7 +6,6 @@ python benchmarks/readme_table.py --check  # exit 1 if it would change
 
 import argparse
 import json
-import pathlib
 import sys
 
 from common import RESULTS
@@ -31,13 +30,13 @@ def step_time() -> str:
     few, many = min(compile_times), max(n for n in compile_times if n <= 80)
     lines.append("")
     lines.append(
-        f"Compiling one jitted radau(2) step: {compile_times[few]:.1f} s at {few} links, {compile_times[many]:.1f} s at "
-        f"{many} ({compile_times[many] / compile_times[few]:.2f} times)."
+        f"Compiling one jitted radau(2) step: {compile_times[few]:.1f} s at {few} links, "
+        f"{compile_times[many]:.1f} s at {many} ({compile_times[many] / compile_times[few]:.2f} times)."
     )
     versions = where["versions"]
     lines.append(
-        f"Measured on {where['device']}, {where['cores']} shared cores, jax {versions['jax']}, commit {where['commit']}, "
-        f"{where['date']}, load {where['load'][0]:.1f}: `benchmarks/results/step_time.json`."
+        f"Measured on {where['device']}, {where['cores']} shared cores, jax {versions['jax']}, "
+        f"commit {where['commit']}, {where['date']}, load {where['load'][0]:.1f}: `benchmarks/results/step_time.json`."
     )
     return "\n".join(lines)
 

@@ -279,10 +279,15 @@ def _add_joint(draft, index, body, joint, label, parent, parent_link, pose):
     axes = _axes(joint, where)
     anchor = _vector(joint.anchor, 3, f"anchor of {where}", ModelError)
     reference = _number(joint.reference, f"reference of {where}")
+    if reference and joint.type not in ("hinge", "slide"):
+        raise ModelError(
+            f"reference of {where} is {reference:g}; only a hinge or a slide has one. "
+            "Change the body's position or quaternion instead."
+        )
     nq0, nv0 = len(draft.q0), len(draft.damping)
     start = np.hstack([pose[:, 3], _unit_quaternion(body.quaternion, where)])
     if joint.type == "free":  # its q is the pose itself
-        pose, anchor, reference = np.eye(4)[:3], np.zeros(3), 0.0
+        pose, anchor = np.eye(4)[:3], np.zeros(3)
     for kind, axis in zip(JOINT_PRIMITIVES[joint.type], axes):
         if kind in (joints.HINGE, joints.SLIDE) and reference:
             pose = _undo(pose, kind, axis, anchor, reference)

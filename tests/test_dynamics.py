@@ -183,11 +183,6 @@ def test_stiff_springs_and_dampers_are_implicit():
     assert np.all(np.diff(np.concatenate([[total_energy(model, state)], E])) <= 1e-6 * abs(total_energy(model, state)))
 
 
-@pytest.mark.xfail(
-    not jax.config.values["jax_enable_x64"],
-    reason="a small swing's acceleration is below the float32 tolerance: the guess is accepted as it is",
-    strict=False,
-)
 def test_damped_pendulum_decay_does_not_depend_on_dt():
     """A small swing decays as exp(−c t/2I) whatever dt is: the damper is a law, not a per-step factor."""
     I = np.diag([0.1, 0.1, 0.02])
@@ -200,7 +195,7 @@ def test_damped_pendulum_decay_does_not_depend_on_dt():
         traj, _ = pbad.rollout(model, state, n_steps=round(4 / dt), options=options)
         t = np.asarray(traj.time)
         want = 0.01 * np.exp(-rate * t) * (np.cos(omega * t) + rate / omega * np.sin(omega * t))
-        np.testing.assert_allclose(traj.q[:, 0], want, atol=2e-5)
+        np.testing.assert_allclose(traj.q[:, 0], want, atol=2e-5 if model.dtype == jnp.float64 else 1e-4)
 
 
 def test_one_compilation_per_shape():
