@@ -26,7 +26,8 @@ def step_time() -> str:
                 f"| {r['links']} | {r['scheme']} | {r['dtype']} | {r['batch']} | {r['us_per_iteration']:.1f} "
                 f"| {r['us_per_step']:.0f} | {r['iterations_per_step']:.1f} |"
             )
-    compile_times = {r["links"]: r["compile_s"] for r in data["rows"] if r["scheme"] == "radau2" and r["compile_s"]}
+    same = [r for r in data["rows"] if (r["scheme"], r["recurrence"], r["dtype"]) == ("radau2", "parallel", "float64")]
+    compile_times = {r["links"]: r["compile_s"] for r in same if r["compile_s"]}
     few, many = min(compile_times), max(n for n in compile_times if n <= 80)
     lines.append("")
     lines.append(
