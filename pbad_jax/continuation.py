@@ -80,7 +80,7 @@ def iterate(family: Family, settings: lm.Settings, s: State) -> State:
     status = jnp.where(
         solved & (s.h >= 1),
         jnp.int8(Status.CONVERGED),
-        jnp.where(stride < SMALLEST_STRIDE, attempt.status, jnp.int8(lm.RUNNING)),
+        jnp.where(~solved & (stride < SMALLEST_STRIDE), attempt.status, jnp.int8(lm.RUNNING)),
     )
     status = jnp.where(ended, status, jnp.int8(lm.RUNNING))
     tired = (status == lm.RUNNING) & (iterations >= settings.max_iterations)

@@ -128,7 +128,6 @@ def test_info(capsys):
 
 
 def test_model_file(capsys, tmp_path):
-    pytest.importorskip("mujoco")
     (tmp_path / "pendulum.xml").write_text(PENDULUM)
     code, out, err = run(capsys, "info", tmp_path / "pendulum.xml")
     assert code == 0, err

@@ -81,7 +81,8 @@ def test_network_check_sees_a_load(tmp_path):
 
 
 def test_server_listens_on_this_machine_only(rolled, tmp_path, monkeypatch):
-    viser = pytest.importorskip("viser")
+    import viser
+
     seen = []
     make = viser.ViserServer
     monkeypatch.setattr(viser, "ViserServer", lambda **kwargs: seen.append(kwargs) or make(**kwargs))
@@ -113,7 +114,6 @@ def test_far_flight_is_followed(zoo, tmp_path):
 
 
 def test_show_gives_one_inline_frame(rolled, monkeypatch):
-    pytest.importorskip("IPython")
     import IPython.core.getipython
     import IPython.display
 
