@@ -45,7 +45,7 @@ def one_iteration(model, options, loops: int):
             return jax.vmap(lambda a, b: kin.retract(model, a, b))(z, delta.reshape(scheme.m, -1))
 
         problem = lm.Problem(
-            lambda z: objectives.residual_and_matrix(model, scheme, s, z, twin=twin), retract, s.factor
+            lambda z: objectives.residual_and_matrix(model, scheme, s, z, twin=twin), retract, s.metric
         )
         settings = lm.Settings(0.0, 10**6)
         z = jnp.asarray(scheme.nodes, model.dtype)[:, None] * (dt * state.v)

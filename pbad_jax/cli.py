@@ -336,7 +336,8 @@ def _roll_out(model: Model, state: State, steps: int, options: Options) -> _Run:
         began = time.perf_counter()
         traj, info = jax.block_until_ready(compiled(model, state))
         wall_time = time.perf_counter() - began
-    return _Run(Trajectory(*map(np.asarray, traj)), StepInfo(*map(np.asarray, info)), compile_time, wall_time)
+    traj, info = jax.tree.map(np.asarray, (traj, info))
+    return _Run(traj, info, compile_time, wall_time)
 
 
 @contextlib.contextmanager
@@ -412,8 +413,8 @@ def _write(args: argparse.Namespace, model: Model, state: State, run: _Run) -> N
     from pbad_jax import viz
 
     start = Trajectory(state.time, state.q, state.v)
-    traj = Trajectory(*(np.concatenate([np.asarray(a)[None], b]) for a, b in zip(start, run.traj)))
-    info = StepInfo(*(np.concatenate([np.zeros(1, x.dtype), x]) for x in run.info))
+    traj = jax.tree.map(lambda a, b: np.concatenate([np.asarray(a)[None], b]), start, run.traj)
+    info = jax.tree.map(lambda x: np.concatenate([np.zeros(1, x.dtype), x]), run.info)
     writers = {
         "out": lambda path: pbad.save_trajectory(path, model, run.traj, run.info),
         "html": lambda path: viz.to_html(model, traj, path),

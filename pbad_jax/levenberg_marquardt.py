@@ -1,7 +1,7 @@
 """Levenberg–Marquardt for a square system r(x) = 0 on a manifold. Knows no physics.
 
 The residual is measured in a metric: it consists of blocks of b numbers, and its norm is ‖L⁻¹ r_i‖ over all blocks,
-L a lower-triangular (b,b) factor. The matrix J is the full one (∂r along the retraction), so with λ = 0 an iteration
+L a (b,b) factor. The matrix J is the full one (∂r along the retraction), so with λ = 0 an iteration
 is Newton's. λ > 0 only after a rejected step, and it drops out again quickly; the damped step is
 
     min_y ‖J̃ y + r̃‖² + λ ‖y‖²,   J̃ = L⁻¹ J L⁻ᵀ, r̃ = L⁻¹ r, δ = L⁻ᵀ y.
@@ -10,16 +10,16 @@ is Newton's. λ > 0 only after a rejected step, and it drops out again quickly; 
 
 A step is accepted when it lowers the norm, or when it passes Deuflhard's natural monotonicity test: the simplified
 Newton correction J⁻¹ r(x_new), with the old J, is shorter than the Newton correction J⁻¹ r(x). That test does not
-depend on how equations or unknowns are scaled, and it lets Newton's method cross the ridges that a nearly singular
-mechanism raises in any fixed norm.
+depend on how the equations are scaled, and it lets Newton's method cross the ridges that a nearly singular mechanism
+raises in any fixed norm.
 
 Converged is a residual within the tolerance, or a Newton correction within it that has just been made: a stiff system's
 residual has rounding errors of its own size, the correction has not. So is a residual that is nearly within it where no
 step reduces it any more. The first guess is never believed: at least one correction is made, because a guess within a
 loose tolerance (float32) would carry its error from step to step.
 
-One iteration is one evaluation and one linear solve: `iterate` evaluates the trial point that the last call left,
-judges it, and leaves the next one. `solve` loops.
+One iteration is one evaluation and one linear solve, two or three where the norm does not fall: `iterate` evaluates
+the trial point that the last call left, judges it, and leaves the next one. `solve` loops.
 """
 
 from collections.abc import Callable
@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.lax.linalg import triangular_solve
 
+from pbad_jax import lanes
 from pbad_jax.errors import Status
 
 RUNNING = -1  # status of an unfinished solve
@@ -43,13 +43,14 @@ ROUNDING = 100.0  # a residual within this factor of the tolerance is accepted w
 class Problem(NamedTuple):
     """A square system and its metric.
 
-    evaluate: x -> (r (n,), J (n,n)). retract: (x, δ (n,)) -> x. factor: L (b,b), n a multiple of b. longest: (b,) the
-    largest |δ| that a linear model of each unknown can be trusted with, inf where any; a longer step is shortened.
+    evaluate: x -> (r (n,), J (n,n)). retract: (x, δ (n,)) -> x. metric: L (b,b) and its inverse, n a multiple of b.
+    longest: (b,) the largest |δ| that a linear model of each unknown can be trusted with, inf where any; a longer step
+    is shortened.
     """
 
     evaluate: Callable
     retract: Callable
-    factor: jax.Array
+    metric: lanes.Factors
     longest: jax.Array | float = float("inf")
 
 
@@ -66,11 +67,9 @@ class SolveState(NamedTuple):
     x: jax.Array  # the best point so far
     r: jax.Array  # (n,) its residual
     J: jax.Array  # (n,n) its matrix
-    lu: jax.Array  # (n,n) LU factors of J
-    permutation: jax.Array  # (n,) row permutation of the factors
     norm: jax.Array  # () its norm
     trial: jax.Array  # the point to evaluate next
-    newton: jax.Array  # (n,) the Newton correction at x
+    newton: jax.Array  # (n,) its Newton correction −J⁻¹ r
     damping: jax.Array  # () λ
     iterations: jax.Array  # () int32; -1 until the first guess has been evaluated
     status: jax.Array  # () int8, RUNNING or a Status
@@ -78,7 +77,7 @@ class SolveState(NamedTuple):
 
 def init(problem: Problem, x, *, status: jax.Array | int = RUNNING) -> SolveState:
     """A solve whose first guess x is still to be evaluated. `status` other than RUNNING: a finished one."""
-    b, leaf = problem.factor.shape[0], jax.tree.leaves(x)[0]
+    b, leaf = problem.metric.factor.shape[0], jax.tree.leaves(x)[0]
     n = jax.eval_shape(lambda y: problem.evaluate(y)[0], x).shape[0]
     assert n % b == 0
     r, J = jnp.zeros(n, leaf.dtype), jnp.eye(n, dtype=leaf.dtype)
@@ -86,8 +85,6 @@ def init(problem: Problem, x, *, status: jax.Array | int = RUNNING) -> SolveStat
         x=x,
         r=r,
         J=J,
-        lu=J,
-        permutation=jnp.arange(n, dtype=jnp.int32),
         norm=jnp.asarray(jnp.inf, leaf.dtype),
         trial=x,
         newton=r,
@@ -111,19 +108,25 @@ def restart(s: SolveState, x) -> SolveState:
 
 def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
     """Exactly one iteration: evaluate the trial, accept or damp, step. A finished solve is returned unchanged."""
+    metric = problem.metric
     r, J = problem.evaluate(s.trial)
-    norm = jnp.linalg.norm(whiten(problem.factor, r))
+    newton = -lanes.solve(J, r)
+    norm = jnp.linalg.norm(whiten(metric, r))
     finite = jnp.isfinite(norm) & jnp.isfinite(jnp.sum(J))
     first = s.iterations < 0
-    accept = finite & (first | (norm < DECREASE * s.norm) | _naturally_monotone(problem.factor, s, r))
+    lower = first | (norm < DECREASE * s.norm)
+    natural = lanes.rarely(
+        finite & ~lower & (s.status == RUNNING), _never, _naturally_monotone, metric, s.J, r, s.newton
+    )
+    accept = finite & (lower | natural)
 
     iterations = s.iterations + 1
     best = jnp.where(accept, norm, s.norm)
-    tiny = _length(problem.factor, s.newton) <= settings.tolerance  # the correction that led to the trial
+    tiny = _length(metric, s.newton) <= settings.tolerance  # the correction that led to the trial
     at_rounding = ~first & (tiny | (~accept & (best <= ROUNDING * settings.tolerance)))
-    lower = jnp.where(s.damping * LAMBDA_DOWN < LAMBDA_MIN, 0.0, s.damping * LAMBDA_DOWN)
-    higher = jnp.maximum(s.damping * LAMBDA_UP, LAMBDA_FIRST)
-    damping = jnp.where(first, 0.0, jnp.where(accept, lower, higher))
+    less = jnp.where(s.damping * LAMBDA_DOWN < LAMBDA_MIN, 0.0, s.damping * LAMBDA_DOWN)
+    more = jnp.maximum(s.damping * LAMBDA_UP, LAMBDA_FIRST)
+    damping = jnp.where(first, 0.0, jnp.where(accept, less, more))
     status = _status(
         (~first & (best <= settings.tolerance)) | (best == 0) | at_rounding,
         (first & ~finite, Status.NONFINITE_EVAL),
@@ -134,12 +137,12 @@ def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
     def pick(new, old):
         return jax.tree.map(lambda a, b: jnp.where(accept, a, b), new, old)
 
-    x, r, J = pick((s.trial, r, J), (s.x, s.r, s.J))
-    after = s._replace(x=x, r=r, J=J, norm=best, damping=damping, iterations=iterations, status=status)
-    after = jax.lax.cond(accept & (status == RUNNING), _factorise, lambda a: a, after)
-    delta = jax.lax.cond(damping > 0, lambda a: _damped_step(problem.factor, a), lambda a: a.newton, after)
-    size = jnp.max(jnp.abs(delta.reshape(-1, problem.factor.shape[0])) / problem.longest)
-    after = after._replace(trial=problem.retract(x, delta / jnp.maximum(1.0, size)))
+    x, r, J, newton = pick((s.trial, r, J, newton), (s.x, s.r, s.J, s.newton))
+    damped = (damping > 0) & (s.status == RUNNING)
+    delta = lanes.rarely(damped, _undamped, _damped_step, metric, damping, r, J, newton)
+    size = jnp.max(jnp.abs(delta.reshape(-1, metric.factor.shape[0])) / problem.longest)
+    trial = problem.retract(x, delta / jnp.maximum(1.0, size))
+    after = SolveState(x, r, J, best, trial, newton, damping, iterations, status)
     return jax.tree.map(lambda new, old: jnp.where(s.status == RUNNING, new, old), after, s)
 
 
@@ -160,42 +163,39 @@ def _status(converged: jax.Array, *failures: tuple[jax.Array, Status]) -> jax.Ar
     return jnp.where(converged, jnp.int8(Status.CONVERGED), status)
 
 
-def whiten(factor: jax.Array, r: jax.Array) -> jax.Array:
-    """L⁻¹ on every block of r (n,), or of the rows of a matrix (n,k)."""
-    b = factor.shape[0]
-    blocks = r.reshape(-1, b, *r.shape[1:])
-    columns = jnp.moveaxis(blocks, 1, 0).reshape(b, -1)
-    y = triangular_solve(factor, columns, left_side=True, lower=True)
-    return jnp.moveaxis(y.reshape(b, *blocks.shape[:1], *r.shape[1:]), 0, 1).reshape(r.shape)
+def whiten(metric: lanes.Factors, r: jax.Array) -> jax.Array:
+    """L⁻¹ on every block of r (n,)."""
+    return _blockwise(metric.inverse, r[:, None])[:, 0]
 
 
-def _length(factor: jax.Array, delta: jax.Array) -> jax.Array:
+def _blockwise(A: jax.Array, x: jax.Array) -> jax.Array:
+    """A (b,b) on every block of the rows of x (n,k)."""
+    return (A @ x.reshape(-1, A.shape[0], x.shape[1])).reshape(x.shape)
+
+
+def _length(metric: lanes.Factors, delta: jax.Array) -> jax.Array:
     """‖Lᵀ δ_i‖ over all blocks: the length of a correction in the metric."""
-    return jnp.linalg.norm(delta.reshape(-1, factor.shape[0]) @ factor)
+    return jnp.linalg.norm(delta.reshape(-1, metric.factor.shape[0]) @ metric.factor)
 
 
-def _lu_solve(s: SolveState, r: jax.Array) -> jax.Array:
-    y = triangular_solve(s.lu, r[s.permutation][:, None], left_side=True, lower=True, unit_diagonal=True)
-    return triangular_solve(s.lu, y, left_side=True, lower=False)[:, 0]
+def _never(metric, J, r, newton) -> jax.Array:
+    del metric, J, r, newton
+    return jnp.zeros((), bool)
 
 
-def _naturally_monotone(factor: jax.Array, s: SolveState, r: jax.Array) -> jax.Array:
-    return _length(factor, _lu_solve(s, r)) < _length(factor, s.newton)
+def _naturally_monotone(metric, J, r, newton) -> jax.Array:
+    return _length(metric, lanes.solve(J, r)) < _length(metric, newton)
 
 
-def _factorise(s: SolveState) -> SolveState:
-    """LU with pivoting of the accepted J, and its Newton correction."""
-    lu, _, permutation = jax.lax.linalg.lu(s.J)
-    s = s._replace(lu=lu, permutation=permutation.astype(jnp.int32))
-    return s._replace(newton=-_lu_solve(s, s.r))
+def _undamped(metric, damping, r, J, newton) -> jax.Array:
+    del metric, damping, r, J
+    return newton
 
 
-def _damped_step(factor: jax.Array, s: SolveState) -> jax.Array:
-    """The Levenberg–Marquardt step in the metric of the factor."""
-    r = whiten(factor, s.r)
-    J = whiten(factor, whiten(factor, s.J).T).T
-    A = J.T @ J + s.damping * jnp.eye(J.shape[0], dtype=J.dtype)
-    C = jnp.linalg.cholesky(A)
-    y = jax.scipy.linalg.cho_solve((C, True), -(J.T @ r))
-    columns = y.reshape(-1, factor.shape[0]).T
-    return triangular_solve(factor, columns, left_side=True, lower=True, transpose_a=True).T.reshape(-1)
+def _damped_step(metric, damping, r, J, newton) -> jax.Array:
+    """The Levenberg–Marquardt step δ = L⁻ᵀ y, (J̃ᵀJ̃ + λ) y = −J̃ᵀ r̃."""
+    del newton
+    r = whiten(metric, r)
+    J = _blockwise(metric.inverse, _blockwise(metric.inverse, J).T).T
+    y = lanes.solve(J.T @ J + damping * jnp.eye(J.shape[0], dtype=J.dtype), -(J.T @ r))
+    return _blockwise(metric.inverse.T, y[:, None])[:, 0]

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pbad_jax import atom, atom_parallel, joints
+from pbad_jax import atom, atom_parallel, joints, lanes
 from pbad_jax import kinematics as kin
 from pbad_jax.forces import Load, Point, total_load
 from pbad_jax.joints import matmul, matvec
@@ -41,7 +41,7 @@ class Start(NamedTuple):
     dT_h: jax.Array  # (N,3,4) ΔT of the history node (zero without one)
     z_h: jax.Array  # (nq,) its increment
     v: jax.Array  # (nv,) v_k
-    factor: jax.Array  # (nv,nv) lower Cholesky factor of the mass matrix at q_k
+    metric: lanes.Factors  # Cholesky factors of the mass matrix at q_k
     dt: jax.Array
     time: jax.Array
     control: jax.Array  # (nu,)
@@ -62,11 +62,11 @@ def start(model: Model, scheme: Scheme, dt, state: State, control, *, twin: str 
     origin = kin.center_of_mass(model, T)
     f = kin.with_screws(model, kin.shift(T, origin), L)
     V = kin.velocity_field(model, f, v)
-    factor = jnp.linalg.cholesky(TWINS[twin].mass_matrix(model, f))
+    metric = lanes.cholesky(TWINS[twin].mass_matrix(model, f))
     z_h, dT_h = kin.identity_increment(model), jnp.zeros_like(L)
     if scheme.has_history:
         z_h, dT_h = _history(model, scheme, dt, state, control, L, f, V, twin)
-    return Start(q, L, f.T, origin, V, dT_h, z_h, v, factor, dt, state.time, control)
+    return Start(q, L, f.T, origin, V, dT_h, z_h, v, metric, dt, state.time, control)
 
 
 def _history(model: Model, scheme: Scheme, dt, state: State, control, L, f: kin.Frames, V, twin: str):
@@ -255,8 +255,7 @@ def end_velocity(model: Model, scheme: Scheme, s: Start, z: jax.Array, *, twin: 
     rates, _ = joint_table(model, scheme.D, z, scheme.d, s.z_h)
     f = jax.tree.map(lambda x: x[-1], st.frames)
     p = recurrence.pullback(model, f, matmul(V, model.second_moment)) + model.armature * rates[-1]
-    factor = jnp.linalg.cholesky(recurrence.mass_matrix(model, f))
-    return jax.scipy.linalg.cho_solve((factor, True), p) / s.dt
+    return lanes.solve(recurrence.mass_matrix(model, f), p) / s.dt
 
 
 def acceleration(model: Model, q, v, time, control, *, twin: str = "parallel") -> jax.Array:
@@ -270,8 +269,7 @@ def acceleration(model: Model, q, v, time, control, *, twin: str = "parallel") -
     A = matmul(kin.centripetal_field(model, f, v), model.second_moment)
     A = A if load.field is None else A + load.field
     force = -recurrence.pullback(model, f, A) + (0.0 if load.tau is None else load.tau)
-    factor = jnp.linalg.cholesky(recurrence.mass_matrix(model, f))
-    return jax.scipy.linalg.cho_solve((factor, True), force)
+    return lanes.solve(recurrence.mass_matrix(model, f), force)
 
 
 def residual_scale(model: Model) -> jax.Array:

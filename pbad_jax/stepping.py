@@ -196,7 +196,7 @@ def _step(model: Model, options: Options, tolerance: float, state: State, contro
     longest = jnp.where(kin.tree(model.topology).dof_slide, jnp.inf, LONGEST_TURN).astype(model.dtype)
     scale = objectives.residual_scale(model)
     before = _status_before(model, state, control)
-    family = continuation.Family(evaluate, retract, guess, start.factor, not scheme.has_history, longest)
+    family = continuation.Family(evaluate, retract, guess, start.metric, not scheme.has_history, longest)
     settings = lm.Settings(tolerance * scale, options.max_iterations)
     found = continuation.solve(family, settings, status=before)
 

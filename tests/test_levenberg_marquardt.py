@@ -9,14 +9,20 @@ from helpers import DTYPE, FLOAT32
 from pbad_jax import joints
 from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.errors import Status
+from pbad_jax.lanes import Factors
 
 TIGHT = 1e-5 if FLOAT32 else 1e-11
+
+
+def metric_of(factor):
+    """A factor and its inverse."""
+    return Factors(factor, jnp.linalg.inv(factor))
 
 
 def problem_of(residual, factor=None, n=None):
     """A Problem on plain vectors with the Jacobian by autodiff."""
     factor = jnp.eye(n, dtype=DTYPE) if factor is None else jnp.asarray(factor, DTYPE)
-    return lm.Problem(lambda x: (residual(x), jax.jacfwd(residual)(x)), lambda x, d: x + d, factor)
+    return lm.Problem(lambda x: (residual(x), jax.jacfwd(residual)(x)), lambda x, d: x + d, metric_of(factor))
 
 
 def rosenbrock(x):
@@ -98,7 +104,7 @@ def rotation_problem(target):
     def evaluate(x):
         return residual(x), jax.jacfwd(lambda d: residual(retract(x, d)))(jnp.zeros(3, DTYPE))
 
-    return lm.Problem(evaluate, retract, jnp.eye(3, dtype=DTYPE))
+    return lm.Problem(evaluate, retract, metric_of(jnp.eye(3, dtype=DTYPE)))
 
 
 def test_on_quaternions():
@@ -127,7 +133,7 @@ def test_nonfinite_at_the_start(bad):
     def evaluate(x):
         return x + bad, jnp.eye(2, dtype=DTYPE)
 
-    problem = lm.Problem(evaluate, lambda x, d: x + d, jnp.eye(2, dtype=DTYPE))
+    problem = lm.Problem(evaluate, lambda x, d: x + d, metric_of(jnp.eye(2, dtype=DTYPE)))
     found = lm.solve(problem, lm.Settings(TIGHT, 20), starts(1.0, 2.0))
     assert found.status == Status.NONFINITE_EVAL and int(found.iterations) == 0
     np.testing.assert_array_equal(found.x, [1, 2])
@@ -177,7 +183,8 @@ def test_one_evaluation_per_iteration():
         jax.debug.callback(lambda: calls.append(1))
         return cubic(x)
 
-    problem = lm.Problem(lambda x: (residual(x), jax.jacfwd(cubic)(x)), lambda x, d: x + d, jnp.eye(2, dtype=DTYPE))
+    jac = jax.jacfwd(cubic)
+    problem = lm.Problem(lambda x: (residual(x), jac(x)), lambda x, d: x + d, metric_of(jnp.eye(2, dtype=DTYPE)))
     settings = lm.Settings(TIGHT, 100)
     s = lm.init(problem, starts(30.0, 20.0))
     jax.effects_barrier()
@@ -190,10 +197,10 @@ def test_one_evaluation_per_iteration():
 
 def test_a_step_is_not_longer_than_its_model_can_be_trusted():
     problem = problem_of(lambda x: x - starts(10.0, 1.0, -3.0, 0.5), n=3)
-    problem = problem._replace(factor=jnp.eye(1, dtype=DTYPE), longest=starts(2.0))
+    problem = problem._replace(metric=metric_of(jnp.eye(1, dtype=DTYPE)), longest=starts(2.0))
     s = lm.iterate(problem, lm.Settings(TIGHT, 20), lm.init(problem, jnp.zeros(4, DTYPE)))
     np.testing.assert_allclose(s.trial, [2.0, 0.2, -0.6, 0.1], rtol=1e-5)  # shortened, not bent
-    one = problem._replace(longest=starts(jnp.inf, 0.5), factor=jnp.eye(2, dtype=DTYPE))
+    one = problem._replace(longest=starts(jnp.inf, 0.5), metric=metric_of(jnp.eye(2, dtype=DTYPE)))
     s = lm.iterate(one, lm.Settings(TIGHT, 20), lm.init(one, jnp.zeros(4, DTYPE)))
     np.testing.assert_allclose(s.trial, [5.0, 0.5, -1.5, 0.25], rtol=1e-5)  # by the second of each block alone
     found = lm.solve(problem, lm.Settings(TIGHT, 20), jnp.zeros(4, DTYPE))
@@ -285,7 +292,7 @@ def test_damped_step_is_the_documented_minimiser():
         trials.append(np.asarray(d, float))
         return x + d
 
-    problem = lm.Problem(evaluate, retract, jnp.asarray(L, DTYPE))
+    problem = lm.Problem(evaluate, retract, metric_of(jnp.asarray(L, DTYPE)))
     settings = lm.Settings(TIGHT, 10)
     s = lm.init(problem, jnp.zeros(4, DTYPE))
     dampings = []

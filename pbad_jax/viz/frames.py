@@ -34,9 +34,8 @@ class Frames:
         offset, turn = np.stack([s.position for s in shapes]), np.stack([s.quaternion for s in shapes])
         w, r = u[..., :1], u[..., 1:]
         arm = 2 * np.cross(r, offset)
-        return p + offset + w * arm + np.cross(r, arm), np.asarray(
-            quaternion_product(u, np.broadcast_to(turn, u.shape))
-        )
+        product = quaternion_product(jnp.asarray(u), jnp.broadcast_to(turn, u.shape))
+        return p + offset + w * arm + np.cross(r, arm), np.asarray(product)
 
 
 def _with_world(x: np.ndarray, value) -> np.ndarray:

@@ -1,0 +1,134 @@
+"""Small dense systems and rare branches, for one lane and for many. Knows no physics.
+
+One lane is solved by LAPACK. Many lanes (vmap) are not: jaxlib's batched LAPACK calls wait for workers of the very
+thread pool they run in, so that two of them side by side stop for ever, and on an accelerator they are launched one
+after another. There the elimination is written out and vectorises over the lanes.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+
+PANELS = 8  # loops that the written-out elimination consists of, at most; finished columns are dropped between them
+SMALLEST_PANEL = 8
+
+
+def solve(A: jax.Array, b: jax.Array) -> jax.Array:
+    """A⁻¹ b for A (n,n) and b (n,), with partial pivoting. Not finite where A is singular.
+
+    Differentiable in both directions: the tangent is another solve with A, the cotangent one with Aᵀ.
+    """
+    return jax.lax.custom_linear_solve(
+        lambda x: A @ x,
+        b,
+        solve=lambda _, y: _solve(A, y),
+        transpose_solve=lambda _, y: _solve(A.T, y),
+    )
+
+
+@custom_vmap
+def _solve(A: jax.Array, b: jax.Array) -> jax.Array:
+    lu, pivots, _ = jax.lax.linalg.lu(A)
+    return jax.scipy.linalg.lu_solve((lu, pivots), b)
+
+
+@_solve.def_vmap
+def _solve_lanes(axis_size, in_batched, A, b):
+    A, b = (x if batched else jnp.broadcast_to(x, (axis_size, *x.shape)) for x, batched in zip((A, b), in_batched))
+    return eliminate(A, b), True
+
+
+def eliminate(A: jax.Array, b: jax.Array) -> jax.Array:
+    """A⁻¹ b for lanes A (B,n,n), b (B,n), by Gauss-Jordan elimination with partial pivoting.
+
+    Rows are not exchanged: each keeps its place, and the order in which they were chosen is applied at the end.
+    """
+    lanes, n = b.shape
+    if n == 0:
+        return b
+    panel = max(SMALLEST_PANEL, -(-n // PANELS))
+    W = jnp.concatenate([A, b[..., None]], axis=-1)  # columns from the first unfinished one on
+    used = jnp.zeros((lanes, n), bool)
+    order = jnp.zeros((lanes, n), jnp.int32)
+    for first in range(0, n, panel):
+
+        def column(k, state, first=first):
+            W, used, order = state
+            c = jax.lax.dynamic_index_in_dim(W, k - first, 2, keepdims=False)
+            p = jnp.argmax(jnp.where(used, -1.0, jnp.abs(c)), axis=1)
+            chosen = jnp.arange(n) == p[:, None]
+            row = jnp.take_along_axis(W, p[:, None, None], axis=1)[:, 0]
+            pivot = jax.lax.dynamic_index_in_dim(row, k - first, 1, keepdims=True)
+            multiple = jnp.where(chosen, pivot - 1.0, c)  # leaves the chosen row divided by its pivot
+            W = W - multiple[:, :, None] * (row / pivot)[:, None, :]
+            return W, used | chosen, jax.lax.dynamic_update_index_in_dim(order, p.astype(jnp.int32), k, 1)
+
+        last = min(n, first + panel)
+        W, used, order = jax.lax.fori_loop(first, last, column, (W, used, order))
+        W = W[:, :, last - first :]
+    return jnp.take_along_axis(W[:, :, 0], order, axis=1)
+
+
+class Factors(NamedTuple):
+    """Of a positive definite matrix M = L Lᵀ: L (n,n) `factor`, lower triangular, and L⁻¹ `inverse`."""
+
+    factor: jax.Array
+    inverse: jax.Array
+
+
+def cholesky(M: jax.Array) -> Factors:
+    """The Factors of M (n,n); NaN where M is not positive definite. Not differentiable in reverse."""
+    return Factors(*_cholesky(M))
+
+
+@custom_vmap
+def _cholesky(M: jax.Array) -> tuple[jax.Array, jax.Array]:
+    L = jnp.linalg.cholesky(M)
+    return L, jax.scipy.linalg.solve_triangular(L, jnp.eye(M.shape[0], dtype=M.dtype), lower=True)
+
+
+@_cholesky.def_vmap
+def _cholesky_lanes(axis_size, in_batched, M):
+    del axis_size, in_batched
+    n = M.shape[-1]
+
+    def column(k, state):
+        """Column k of L from what is left of M, and row k of L⁻¹ from the rows above it."""
+        S, L, R = state
+        c = jax.lax.dynamic_index_in_dim(S, k, 2, keepdims=False)
+        root = jnp.sqrt(jax.lax.dynamic_index_in_dim(c, k, 1, keepdims=True))
+        c = jnp.where(jnp.arange(n) >= k, c / root, 0.0)
+        S = S - c[:, :, None] * c[:, None, :]
+        row = jax.lax.dynamic_index_in_dim(L, k, 1, keepdims=False)  # L_kj, j < k
+        above = jnp.sum(row[:, :, None] * R, axis=1)
+        R = jax.lax.dynamic_update_index_in_dim(R, ((jnp.arange(n) == k) - above) / root, k, 1)
+        return S, jax.lax.dynamic_update_index_in_dim(L, c, k, 2), R
+
+    zero = jnp.zeros_like(M)
+    _, L, R = jax.lax.fori_loop(0, n, column, (M, zero, zero))
+    return (L, R), (True, True)
+
+
+def rarely(wanted: jax.Array, often: Callable, seldom: Callable, *operands):
+    """`seldom(*operands)` where `wanted`, else `often(*operands)`; both return one array of the same shape.
+
+    Under vmap a `lax.cond` computes both for every lane; here `seldom` is left out while no lane wants it.
+    """
+
+    @custom_vmap
+    def choose(wanted, *operands):
+        return jax.lax.cond(wanted, seldom, often, *operands)
+
+    @choose.def_vmap
+    def _(axis_size, in_batched, wanted, *operands):
+        def each(f):
+            axes = jax.tree.map(lambda batched: 0 if batched else None, tuple(in_batched))
+            return jax.vmap(f, axes, axis_size=axis_size)
+
+        some = each(lambda w, *o: jnp.where(w, seldom(*o), often(*o)))
+        return jax.lax.cond(jnp.any(wanted), some, each(lambda _, *o: often(*o)), wanted, *operands), True
+
+    return choose(wanted, *operands)

@@ -1,0 +1,118 @@
+"""The small dense solves: one lane (LAPACK) and many (written out) agree, pivot, differentiate, and never hang."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import DTYPE, FLOAT32
+
+import pbad_jax as pbad
+from pbad_jax import lanes
+
+EPS = float(jnp.finfo(DTYPE).eps)
+
+
+def systems(n, lanes, seed=0):
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(lanes, n, n))
+    return jnp.asarray(A, DTYPE), jnp.asarray(rng.normal(size=(lanes, n)), DTYPE)
+
+
+@pytest.mark.parametrize("n", [1, 2, 8, 9, 20, 70])
+def test_lanes_are_solved_as_one_lane_is(n):
+    A, b = systems(n, 5)
+    one = jnp.stack([lanes.solve(A_i, b_i) for A_i, b_i in zip(A, b)])
+    many = jax.vmap(lanes.solve)(A, b)
+    for x in (one, many):
+        size = jnp.linalg.norm(A, axis=(1, 2)) * jnp.linalg.norm(x, axis=1)
+        assert jnp.max(jnp.linalg.norm(jnp.einsum("bij,bj->bi", A, x) - b, axis=1) / size) < 50 * n * EPS
+
+
+def test_pivots_are_chosen_and_rows_come_back_in_order():
+    A = jnp.asarray([[[0, 2, 0], [0, 0, 3], [1, 0, 0]], [[1e-30, 1, 0], [1, 1, 0], [0, 0, 1]]], DTYPE)
+    b = jnp.asarray([[2, 6, 5], [1, 2, 3]], DTYPE)
+    np.testing.assert_allclose(jax.vmap(lanes.solve)(A, b), [[5, 1, 2], [1, 1, 3]], rtol=10 * EPS)
+
+
+def test_a_singular_lane_is_not_finite_and_touches_no_other():
+    A, b = systems(6, 3)
+    sick = A.at[1, :, 2].set(0.0)
+    x, y = jax.vmap(lanes.solve)(A, b), jax.vmap(lanes.solve)(sick, b)
+    assert not np.all(np.isfinite(y[1]))
+    np.testing.assert_array_equal(x[np.array([0, 2])], y[np.array([0, 2])])
+    assert not np.all(np.isfinite(lanes.solve(sick[1], b[1])))
+
+
+@pytest.mark.parametrize("axes", [(0, None), (None, 0), (0, 0)])
+def test_one_matrix_or_one_right_side_for_all_lanes(axes):
+    A, b = systems(5, 4)
+    args = (A if axes[0] == 0 else A[0], b if axes[1] == 0 else b[0])
+    x = jax.vmap(lanes.solve, axes)(*args)
+    full = np.broadcast_to(np.asarray(args[0], float), A.shape), np.broadcast_to(np.asarray(args[1], float), b.shape)
+    np.testing.assert_allclose(
+        x, np.linalg.solve(full[0], full[1][..., None])[..., 0], rtol=2000 * EPS, atol=2000 * EPS
+    )
+
+
+def test_lanes_of_lanes():
+    A, b = systems(7, 6)
+    nested = jax.vmap(jax.vmap(lanes.solve))(A.reshape(2, 3, 7, 7), b.reshape(2, 3, 7))
+    np.testing.assert_allclose(nested.reshape(6, 7), jax.vmap(lanes.solve)(A, b), rtol=2000 * EPS, atol=2000 * EPS)
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize("many", [False, True])
+def test_derivatives_of_a_solve_in_both_directions(many):
+    A, b = systems(4, 2)
+    dA, db = systems(4, 2, seed=1)
+    f = jax.vmap(lanes.solve) if many else lanes.solve
+    if not many:
+        A, b, dA, db = A[0], b[0], dA[0], db[0]
+    x, dx = jax.jvp(f, (A, b), (dA, db))
+    expected = jnp.linalg.solve(A, (db - jnp.einsum("...ij,...j->...i", dA, x))[..., None])[..., 0]
+    np.testing.assert_allclose(dx, expected, rtol=1e-10, atol=1e-12)
+    w = jnp.cos(jnp.arange(x.size, dtype=DTYPE)).reshape(x.shape)
+    A_bar, b_bar = jax.vjp(f, A, b)[1](w)
+    np.testing.assert_allclose(jnp.sum(A_bar * dA) + jnp.sum(b_bar * db), jnp.sum(w * dx), rtol=1e-10)
+
+
+@pytest.mark.parametrize("n", [1, 3, 20])
+def test_cholesky_factors(n):
+    A, _ = systems(n, 3)
+    M = A @ jnp.swapaxes(A, 1, 2) + jnp.eye(n, dtype=DTYPE)
+    tolerance = 1e-3 if FLOAT32 else 1e-10
+    for found in (jax.vmap(lanes.cholesky)(M), lanes.Factors(*map(jnp.stack, zip(*(lanes.cholesky(m) for m in M))))):
+        np.testing.assert_allclose(found.factor @ jnp.swapaxes(found.factor, 1, 2), M, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(found.inverse @ found.factor, np.broadcast_to(np.eye(n), M.shape), atol=tolerance)
+        np.testing.assert_array_equal(jnp.triu(found.factor, 1), 0)
+    assert not np.all(np.isfinite(jax.vmap(lanes.cholesky)(-M).factor))
+
+
+def test_rarely_is_right_in_every_lane_and_left_out_where_no_lane_wants_it():
+    calls = []
+
+    def seldom(x):
+        jax.debug.callback(lambda: calls.append(1))
+        return -x
+
+    f = jax.jit(jax.vmap(lambda w, x: lanes.rarely(w, lambda x: 2 * x, seldom, x)))
+    x = jnp.arange(3, dtype=DTYPE)
+    np.testing.assert_array_equal(f(jnp.array([False, False, False]), x), 2 * x)
+    jax.effects_barrier()
+    assert not calls
+    np.testing.assert_array_equal(f(jnp.array([False, True, False]), x), [0, -1, 4])
+    jax.effects_barrier()
+    assert calls
+    np.testing.assert_array_equal(lanes.rarely(jnp.array(True), lambda x: 2 * x, seldom, x), -x)
+
+
+def test_hundreds_of_vmapped_lanes_return_and_equal_single_ones():
+    """jaxlib's batched LAPACK calls stopped for ever here, with 48 lanes or more on two cores."""
+    model = pbad.chain(6)
+    step = pbad.make_step(pbad.Options(dt=0.05, scheme="radau1"))
+    angles = np.random.default_rng(3).uniform(-1.5, 1.5, (300, model.nq))
+    states = jax.vmap(lambda q: pbad.make_state(model, q))(jnp.asarray(angles, DTYPE))
+    many, info = jax.jit(jax.vmap(lambda s: step(model, s)))(states)
+    one, _ = jax.jit(lambda s: jax.lax.map(lambda s: step(model, s), s))(states)
+    assert np.all(info.status == pbad.Status.CONVERGED)
+    np.testing.assert_allclose(many.q, one.q, atol=1e-4 if FLOAT32 else 1e-9)
