@@ -39,13 +39,14 @@ def one_iteration(model, options, loops: int):
 
     def run(state):
         dt = jnp.asarray(DT, model.dtype)
-        s = objectives.start(model, scheme, dt, state, jnp.zeros(model.nu, model.dtype), twin=twin)
+        s = objectives.here(model, state, jnp.zeros(model.nu, model.dtype), twin=twin)
+        eq = objectives.collocation(model, scheme, dt, s, None)
 
         def retract(z, delta):
             return jax.vmap(lambda a, b: kin.retract(model, a, b))(z, delta.reshape(scheme.m, -1))
 
         problem = lm.Problem(
-            lambda z: objectives.residual_and_matrix(model, scheme, s, z, twin=twin), retract, s.metric
+            lambda z: objectives.residual_and_matrix(model, s, eq, z, twin=twin), retract, lm.dense(s.metric)
         )
         settings = lm.Settings(0.0, 10**6)
         z = jnp.asarray(scheme.nodes, model.dtype)[:, None] * (dt * state.v)

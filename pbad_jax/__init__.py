@@ -13,6 +13,7 @@ from pbad_jax.errors import (
     OptionError,
     StateError,
     Status,
+    StepError,
     UnsupportedFeatureError,
     UnsupportedFeatureWarning,
 )
@@ -20,14 +21,16 @@ from pbad_jax.forces import Load, Point
 from pbad_jax.io import load, load_trajectory, save_trajectory
 from pbad_jax.kinematics import Poses, forward_kinematics
 from pbad_jax.model import Model, State, make_state, with_forces
-from pbad_jax.schemes import Scheme, legendre, radau
-from pbad_jax.stepping import Options, StepInfo, Trajectory, make_step, rollout
+from pbad_jax.schemes import Dirk, Scheme, Variational, dirk, legendre, radau, variational
+from pbad_jax.step_info import StepInfo
+from pbad_jax.stepping import Options, Trajectory, make_step, rollout
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Actuator",
     "Body",
+    "Dirk",
     "Geom",
     "Joint",
     "Load",
@@ -42,13 +45,16 @@ __all__ = [
     "State",
     "StateError",
     "Status",
+    "StepError",
     "StepInfo",
     "Trajectory",
     "UnsupportedFeatureError",
     "UnsupportedFeatureWarning",
+    "Variational",
     "angular_momentum",
     "build_model",
     "chain",
+    "dirk",
     "forward_kinematics",
     "kinetic_energy",
     "legendre",
@@ -63,5 +69,6 @@ __all__ = [
     "save_trajectory",
     "spider",
     "swimmer",
+    "variational",
     "with_forces",
 ]

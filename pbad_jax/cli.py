@@ -30,7 +30,8 @@ from pbad_jax.errors import ModelError, OptionError, StateError, Status, Unsuppo
 from pbad_jax.kinematics import total_mass
 from pbad_jax.model import Model, State
 from pbad_jax.schemes import NAMES
-from pbad_jax.stepping import Options, StepInfo, Trajectory
+from pbad_jax.step_info import StepInfo
+from pbad_jax.stepping import Options, Trajectory
 
 BUILT_IN = ("chain:10", "swimmer", "spider")
 SWING = 0.2  # of sqrt(g / length): the sideways rate with which the chain starts

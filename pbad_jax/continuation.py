@@ -17,7 +17,6 @@ import jax.numpy as jnp
 
 from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.errors import Status
-from pbad_jax.lanes import Factors
 
 ATTEMPT = 15  # iterations one attempt may take
 SMALLEST_STRIDE = 1 / 64
@@ -28,16 +27,17 @@ class Family(NamedTuple):
     """Problems r(x; h) = 0, 0 < h ≤ 1, and how to guess.
 
     evaluate: (x, h) -> (r, J). retract: (x, δ) -> x. guess: (x_done, h_done, h) -> x, an extrapolation; h_done = 0
-    means that nothing has been solved yet. metric, longest: as in levenberg_marquardt.Problem. continuous: False
-    where only h = 1 makes sense; then there is one attempt with all iterations.
+    means that nothing has been solved yet. algebra, longest, merit: as in levenberg_marquardt.Problem.
+    continuous: False where only h = 1 makes sense; then there is one attempt with all iterations.
     """
 
     evaluate: Callable
     retract: Callable
     guess: Callable
-    metric: Factors
+    algebra: lm.Algebra
     continuous: bool
     longest: jax.Array | float = float("inf")
+    merit: Callable | None = None
 
 
 class State(NamedTuple):
@@ -54,9 +54,9 @@ class State(NamedTuple):
 
 def init(family: Family, *, status: jax.Array) -> State:
     """Before the first attempt, at h = 1. `status` other than RUNNING: nothing will be done."""
-    dtype = family.metric.factor.dtype
+    x = family.guess(None, 0.0, 1.0)
+    dtype = jax.tree.leaves(x)[0].dtype
     one, zero = jnp.ones((), dtype), jnp.zeros((), dtype)
-    x = family.guess(None, zero, one)
     attempt = lm.init(_problem(family, one), x, status=status)
     return State(attempt, one, zero, x, 0.5 * one, jnp.zeros((), jnp.int32), jnp.asarray(status, jnp.int8))
 
@@ -115,4 +115,6 @@ def solve(family: Family, settings: lm.Settings, *, status: jax.Array) -> State:
 
 
 def _problem(family: Family, h: jax.Array) -> lm.Problem:
-    return lm.Problem(lambda x: family.evaluate(x, h), family.retract, family.metric, family.longest)
+    merit = family.merit
+    at_h = None if merit is None else lambda x: merit(x, h)
+    return lm.Problem(lambda x: family.evaluate(x, h), family.retract, family.algebra, family.longest, at_h)

@@ -31,6 +31,10 @@ class StateError(ValueError):
     """A state or a control does not fit its model."""
 
 
+class StepError(RuntimeError):
+    """A step did not converge; raised only by `info.assert_ok()`, never while stepping."""
+
+
 class UnsupportedFeatureWarning(UserWarning):
     """A model was loaded although some of its features have no effect."""
 

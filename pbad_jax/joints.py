@@ -128,6 +128,18 @@ def quaternion_log(p: jax.Array) -> jax.Array:
     return factor * p[..., 1:]
 
 
+def right_jacobian(w: jax.Array) -> jax.Array:
+    """Jr (...,3,3) with exp(w + ε) = exp(w) exp(Jr ε): E − (1 − cos θ)/θ² [w] + (θ − sin θ)/θ³ [w]²."""
+    square = jnp.sum(w * w, -1)[..., None, None]
+    small = square < 1e-4
+    safe = jnp.where(small, 1.0, square)
+    theta = jnp.sqrt(safe)
+    a = jnp.where(small, 0.5 - square / 24 + square**2 / 720, (1 - jnp.cos(theta)) / safe)
+    b = jnp.where(small, 1 / 6 - square / 120 + square**2 / 5040, (theta - jnp.sin(theta)) / (theta * safe))
+    W = hat(w)
+    return jnp.eye(3, dtype=w.dtype) - a * W + b * matmul(W, W)
+
+
 def right_jacobian_inverse(w: jax.Array) -> jax.Array:
     """∂ log(exp(w) exp(δ))/∂δ at δ = 0, (...,3,3): E + [w]/2 + c(θ) [w]²."""
     square = jnp.sum(w * w, -1)[..., None, None]

@@ -55,6 +55,7 @@ class Tree(NamedTuple):
     balls: np.ndarray  # links that are balls
     ball_q: np.ndarray  # (nball,4) indices in q
     ball_v: np.ndarray  # (nball,3) indices in v
+    scalar_links: np.ndarray  # links that are hinges or slides
     scalar_q: np.ndarray  # indices in q of hinges and slides
     scalar_v: np.ndarray  # and in v
 
@@ -101,6 +102,7 @@ def tree(topology: Topology) -> Tree:
         balls=balls,
         ball_q=link_q[balls][:, None] + np.arange(4),
         ball_v=link_v[balls][:, None] + np.arange(3),
+        scalar_links=scalar,
         scalar_q=link_q[scalar],
         scalar_v=link_v[scalar],
     )

@@ -113,7 +113,7 @@ def _cholesky_lanes(axis_size, in_batched, M):
 
 
 def rarely(wanted: jax.Array, often: Callable, seldom: Callable, *operands):
-    """`seldom(*operands)` where `wanted`, else `often(*operands)`; both return one array of the same shape.
+    """`seldom(*operands)` where `wanted`, else `often(*operands)`; both return the same pytree of arrays.
 
     Under vmap a `lax.cond` computes both for every lane; here `seldom` is left out while no lane wants it.
     """
@@ -128,7 +128,10 @@ def rarely(wanted: jax.Array, often: Callable, seldom: Callable, *operands):
             axes = jax.tree.map(lambda batched: 0 if batched else None, tuple(in_batched))
             return jax.vmap(f, axes, axis_size=axis_size)
 
-        some = each(lambda w, *o: jnp.where(w, seldom(*o), often(*o)))
-        return jax.lax.cond(jnp.any(wanted), some, each(lambda _, *o: often(*o)), wanted, *operands), True
+        def some(w, *o):
+            return jax.tree.map(lambda a, b: jnp.where(w, a, b), seldom(*o), often(*o))
+
+        out = jax.lax.cond(jnp.any(wanted), each(some), each(lambda _, *o: often(*o)), wanted, *operands)
+        return out, jax.tree.map(lambda _: True, out)
 
     return choose(wanted, *operands)

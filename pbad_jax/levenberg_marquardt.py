@@ -22,8 +22,9 @@ One iteration is one evaluation and one linear solve, two or three where the nor
 the trial point that the last call left, judges it, and leaves the next one. `solve` loops.
 """
 
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,18 +41,32 @@ DECREASE = 1 - 1e-3  # what counts as lower
 ROUNDING = 100.0  # a residual within this factor of the tolerance is accepted when nothing reduces it
 
 
-class Problem(NamedTuple):
-    """A square system and its metric.
+class Algebra(NamedTuple):
+    """How matrices are solved with and lengths are measured; `data` is a pytree that every function gets first.
 
-    evaluate: x -> (r (n,), J (n,n)). retract: (x, δ (n,)) -> x. metric: L (b,b) and its inverse, n a multiple of b.
-    longest: (b,) the largest |δ| that a linear model of each unknown can be trusted with, inf where any; a longer step
-    is shortened.
+    solve: (data, J, b (n,)) -> J⁻¹ b. damped: (data, J, r, λ) -> δ. norm: (data, r) -> (). length: (data, δ) -> ().
+    """
+
+    data: Any
+    solve: Callable
+    damped: Callable
+    norm: Callable
+    length: Callable
+
+
+class Problem(NamedTuple):
+    """A square system.
+
+    evaluate: x -> (r (n,), J), J an (n,n) array or whatever the algebra understands. retract: (x, δ (n,)) -> x.
+    longest: (b,) the largest |δ| that a linear model of each unknown of a block can be trusted with, inf where any; a
+    longer step is shortened. merit: x -> () what must fall, where r is its gradient; None, the norm of r.
     """
 
     evaluate: Callable
     retract: Callable
-    metric: lanes.Factors
+    algebra: Algebra
     longest: jax.Array | float = float("inf")
+    merit: Callable | None = None
 
 
 class Settings(NamedTuple):
@@ -66,8 +81,9 @@ class SolveState(NamedTuple):
 
     x: jax.Array  # the best point so far
     r: jax.Array  # (n,) its residual
-    J: jax.Array  # (n,n) its matrix
+    J: Any  # its matrix
     norm: jax.Array  # () its norm
+    merit: jax.Array  # () what must fall: the norm, or the problem's merit
     trial: jax.Array  # the point to evaluate next
     newton: jax.Array  # (n,) its Newton correction −J⁻¹ r
     damping: jax.Array  # () λ
@@ -77,15 +93,15 @@ class SolveState(NamedTuple):
 
 def init(problem: Problem, x, *, status: jax.Array | int = RUNNING) -> SolveState:
     """A solve whose first guess x is still to be evaluated. `status` other than RUNNING: a finished one."""
-    b, leaf = problem.metric.factor.shape[0], jax.tree.leaves(x)[0]
-    n = jax.eval_shape(lambda y: problem.evaluate(y)[0], x).shape[0]
-    assert n % b == 0
-    r, J = jnp.zeros(n, leaf.dtype), jnp.eye(n, dtype=leaf.dtype)
+    leaf = jax.tree.leaves(x)[0]
+    r, J = jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), jax.eval_shape(problem.evaluate, x))
+    assert r.shape[0] % jnp.size(problem.longest) == 0
     return SolveState(
         x=x,
         r=r,
         J=J,
         norm=jnp.asarray(jnp.inf, leaf.dtype),
+        merit=jnp.asarray(jnp.inf, leaf.dtype),
         trial=x,
         newton=r,
         damping=jnp.zeros((), leaf.dtype),
@@ -100,6 +116,7 @@ def restart(s: SolveState, x) -> SolveState:
         x=x,
         trial=x,
         norm=jnp.full_like(s.norm, jnp.inf),
+        merit=jnp.full_like(s.merit, jnp.inf),
         damping=jnp.zeros_like(s.damping),
         iterations=jnp.full_like(s.iterations, -1),
         status=jnp.full_like(s.status, RUNNING),
@@ -108,21 +125,27 @@ def restart(s: SolveState, x) -> SolveState:
 
 def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
     """Exactly one iteration: evaluate the trial, accept or damp, step. A finished solve is returned unchanged."""
-    metric = problem.metric
+    algebra = problem.algebra
     r, J = problem.evaluate(s.trial)
-    newton = -lanes.solve(J, r)
-    norm = jnp.linalg.norm(whiten(metric, r))
-    finite = jnp.isfinite(norm) & jnp.isfinite(jnp.sum(J))
+    newton = -algebra.solve(algebra.data, J, r)
+    norm = algebra.norm(algebra.data, r)
+    finite = jnp.isfinite(norm) & jnp.all(jnp.stack([jnp.isfinite(jnp.sum(leaf)) for leaf in jax.tree.leaves(J)]))
     first = s.iterations < 0
-    lower = first | (norm < DECREASE * s.norm)
-    natural = lanes.rarely(
-        finite & ~lower & (s.status == RUNNING), _never, _naturally_monotone, metric, s.J, r, s.newton
-    )
-    accept = finite & (lower | natural)
+    if problem.merit is None:
+        merit, lower = norm, first | (norm < DECREASE * s.norm)
+        doubtful = finite & ~lower & (s.status == RUNNING)
+        lower |= lanes.rarely(
+            doubtful, _never, functools.partial(_naturally_monotone, algebra), algebra.data, s.J, r, s.newton
+        )
+    else:
+        merit = problem.merit(s.trial)
+        finite &= jnp.isfinite(merit)
+        lower = first | (merit <= s.merit + 8 * jnp.finfo(merit.dtype).eps * jnp.abs(s.merit))
+    accept = finite & lower
 
     iterations = s.iterations + 1
     best = jnp.where(accept, norm, s.norm)
-    tiny = _length(metric, s.newton) <= settings.tolerance  # the correction that led to the trial
+    tiny = algebra.length(algebra.data, s.newton) <= settings.tolerance  # the correction that led to the trial
     at_rounding = ~first & (tiny | (~accept & (best <= ROUNDING * settings.tolerance)))
     less = jnp.where(s.damping * LAMBDA_DOWN < LAMBDA_MIN, 0.0, s.damping * LAMBDA_DOWN)
     more = jnp.maximum(s.damping * LAMBDA_UP, LAMBDA_FIRST)
@@ -137,12 +160,13 @@ def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
     def pick(new, old):
         return jax.tree.map(lambda a, b: jnp.where(accept, a, b), new, old)
 
-    x, r, J, newton = pick((s.trial, r, J, newton), (s.x, s.r, s.J, s.newton))
+    x, r, J, merit, newton = pick((s.trial, r, J, merit, newton), (s.x, s.r, s.J, s.merit, s.newton))
     damped = (damping > 0) & (s.status == RUNNING)
-    delta = lanes.rarely(damped, _undamped, _damped_step, metric, damping, r, J, newton)
-    size = jnp.max(jnp.abs(delta.reshape(-1, metric.factor.shape[0])) / problem.longest)
+    operands = (algebra.data, J, r, damping, newton)
+    delta = lanes.rarely(damped, lambda *a: a[-1], lambda *a: algebra.damped(*a[:-1]), *operands)
+    size = jnp.max(jnp.abs(delta.reshape(-1, jnp.size(problem.longest))) / problem.longest)
     trial = problem.retract(x, delta / jnp.maximum(1.0, size))
-    after = SolveState(x, r, J, best, trial, newton, damping, iterations, status)
+    after = SolveState(x, r, J, best, merit, trial, newton, damping, iterations, status)
     return jax.tree.map(lambda new, old: jnp.where(s.status == RUNNING, new, old), after, s)
 
 
@@ -163,39 +187,59 @@ def _status(converged: jax.Array, *failures: tuple[jax.Array, Status]) -> jax.Ar
     return jnp.where(converged, jnp.int8(Status.CONVERGED), status)
 
 
+def _never(data, J, r, newton) -> jax.Array:
+    del data, J, r, newton
+    return jnp.zeros((), bool)
+
+
+def _naturally_monotone(algebra: Algebra, data, J, r, newton) -> jax.Array:
+    return algebra.length(data, algebra.solve(data, J, r)) < algebra.length(data, newton)
+
+
+# --- dense matrices --------------------------------------------------------------------------------------
+
+
+def dense(metric: lanes.Factors, *, energy: bool = False) -> Algebra:
+    """J (n,n) as an array, lengths in a metric L (b,b) of blocks.
+
+    With `energy` J is the Hessian of a merit, and the damped step is −(J + λ L Lᵀ)⁻¹ r.
+    """
+    return Algebra(metric, _dense_solve, _energy_step if energy else _damped_step, _dense_norm, _dense_length)
+
+
 def whiten(metric: lanes.Factors, r: jax.Array) -> jax.Array:
     """L⁻¹ on every block of r (n,)."""
-    return _blockwise(metric.inverse, r[:, None])[:, 0]
+    return blockwise(metric.inverse, r[:, None])[:, 0]
 
 
-def _blockwise(A: jax.Array, x: jax.Array) -> jax.Array:
+def blockwise(A: jax.Array, x: jax.Array) -> jax.Array:
     """A (b,b) on every block of the rows of x (n,k)."""
     return (A @ x.reshape(-1, A.shape[0], x.shape[1])).reshape(x.shape)
 
 
-def _length(metric: lanes.Factors, delta: jax.Array) -> jax.Array:
+def _dense_solve(metric: lanes.Factors, J: jax.Array, b: jax.Array) -> jax.Array:
+    del metric
+    return lanes.solve(J, b)
+
+
+def _dense_norm(metric: lanes.Factors, r: jax.Array) -> jax.Array:
+    return jnp.linalg.norm(whiten(metric, r))
+
+
+def _dense_length(metric: lanes.Factors, delta: jax.Array) -> jax.Array:
     """‖Lᵀ δ_i‖ over all blocks: the length of a correction in the metric."""
     return jnp.linalg.norm(delta.reshape(-1, metric.factor.shape[0]) @ metric.factor)
 
 
-def _never(metric, J, r, newton) -> jax.Array:
-    del metric, J, r, newton
-    return jnp.zeros((), bool)
-
-
-def _naturally_monotone(metric, J, r, newton) -> jax.Array:
-    return _length(metric, lanes.solve(J, r)) < _length(metric, newton)
-
-
-def _undamped(metric, damping, r, J, newton) -> jax.Array:
-    del metric, damping, r, J
-    return newton
-
-
-def _damped_step(metric, damping, r, J, newton) -> jax.Array:
+def _damped_step(metric: lanes.Factors, J: jax.Array, r: jax.Array, damping: jax.Array) -> jax.Array:
     """The Levenberg–Marquardt step δ = L⁻ᵀ y, (J̃ᵀJ̃ + λ) y = −J̃ᵀ r̃."""
-    del newton
     r = whiten(metric, r)
-    J = _blockwise(metric.inverse, _blockwise(metric.inverse, J).T).T
+    J = blockwise(metric.inverse, blockwise(metric.inverse, J).T).T
     y = lanes.solve(J.T @ J + damping * jnp.eye(J.shape[0], dtype=J.dtype), -(J.T @ r))
-    return _blockwise(metric.inverse.T, y[:, None])[:, 0]
+    return blockwise(metric.inverse.T, y[:, None])[:, 0]
+
+
+def _energy_step(metric: lanes.Factors, J: jax.Array, r: jax.Array, damping: jax.Array) -> jax.Array:
+    """−(J + λ L Lᵀ)⁻¹ r, blockwise L."""
+    eye = jnp.eye(J.shape[0], dtype=J.dtype)
+    return -lanes.solve(J + damping * blockwise(metric.factor, blockwise(metric.factor, eye).T).T, r)

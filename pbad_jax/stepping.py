@@ -10,16 +10,20 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pbad_jax import continuation, objectives
+from pbad_jax import joints, methods, objectives
 from pbad_jax import kinematics as kin
 from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.errors import OptionError, StateError, Status
-from pbad_jax.model import Model, State
+from pbad_jax.forces import Point
+from pbad_jax.model import Model, State, Topology
 from pbad_jax.progress import report_progress
-from pbad_jax.schemes import NAMES, Scheme, extrapolation, radau
+from pbad_jax.schemes import NAMES, Dirk, Scheme, Variational, radau
+from pbad_jax.step_info import StepInfo
 
-LONGEST_TURN = 1.5  # rad that one Newton correction may turn a joint
-DEFAULT_TOLERANCE = {"float64": 1e-11, "float32": 2e-6}
+DEFAULT_TOLERANCE = {
+    "lm": {"float64": 1e-11, "float32": 2e-6},
+    "lbfgs": {"float64": 1e-7, "float32": 1e-3},  # near the square root of the precision
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +32,19 @@ class Options:
 
     Attributes:
         dt: step, s.
-        scheme: a table of schemes.py, e.g. radau(2), or its name "radau2".
+        scheme: radau(s), dirk(p), legendre(K) or variational(), or a name such as "radau2".
         tolerance: of the residual, which estimates the position error of the solve as a fraction of the model's
-            size. Default 1e-11 in float64, 2e-6 in float32.
+            size. Default 1e-11 in float64, 2e-6 in float32; for lbfgs 1e-7 and 1e-3, because a minimum is flat.
         max_iterations: Levenberg–Marquardt iterations a step may take, all attempts of its continuation together.
-        solver: "lm".
+        solver: "lm" (Levenberg–Marquardt, the default) or "lbfgs" (the paper's other one; slower, less accurate).
+        objective: "root" (lm, the default: Newton's method on the equations, damped towards ‖r‖²), "squared" (lbfgs:
+            ½‖r‖² of any scheme), "energy" (lm or lbfgs: the paper's eq. (5) and each stage of dirk; needs a scheme with
+            one unknown at a time, and forces that all have a potential). "auto": root for lm; energy for lbfgs where
+            there is one, else squared.
         on_failure: "freeze": a failed step keeps the last good state, and later steps of the lane do nothing.
+            "substep": it is first tried again, legendre from the stages of radau(2), then any scheme in parts of dt,
+            down to dt/64.
+        account: whether `info.work` and `info.numerical_work` are computed.
         linear_solver: "auto" or "dense": LU of the Newton matrix.
         recurrence: "parallel" (O(log N) deep, the default) or "serial" (the paper's Algorithms 1-3).
 
@@ -42,13 +53,15 @@ class Options:
     """
 
     dt: float
-    scheme: Scheme | str = dataclasses.field(default_factory=radau)
+    scheme: Scheme | Dirk | Variational | str = dataclasses.field(default_factory=radau)
     tolerance: float | None = None
     max_iterations: int = 400
     solver: str = "lm"
+    objective: str = "auto"
     on_failure: str = "freeze"
     linear_solver: str = "auto"
     recurrence: str = "parallel"
+    account: bool = False
 
     def __post_init__(self):
         if isinstance(self.dt, bool) or not isinstance(self.dt, numbers.Real):
@@ -58,7 +71,7 @@ class Options:
         object.__setattr__(self, "dt", float(self.dt))
         if isinstance(self.scheme, str):
             object.__setattr__(self, "scheme", NAMES[_choice("scheme", self.scheme, tuple(NAMES))]())
-        if not isinstance(self.scheme, Scheme):
+        if not isinstance(self.scheme, Scheme | Dirk | Variational):
             raise OptionError(f"scheme is {self.scheme!r}; pass radau(2) or one of the names {', '.join(NAMES)}")
         if self.tolerance is not None:
             if not (isinstance(self.tolerance, numbers.Real) and math.isfinite(self.tolerance) and self.tolerance > 0):
@@ -70,10 +83,49 @@ class Options:
             or self.max_iterations < 1
         ):
             raise OptionError(f"max_iterations is {self.max_iterations!r}; it must be an integer ≥ 1")
-        _choice("solver", self.solver, ("lm",))
-        _choice("on_failure", self.on_failure, ("freeze",))
+        _choice("solver", self.solver, ("lm", "lbfgs"))
+        _choice("objective", self.objective, ("auto", "root", "energy", "squared"))
+        self._check_objective()
+        _choice("on_failure", self.on_failure, ("freeze", "substep"))
         _choice("linear_solver", self.linear_solver, ("auto", "dense"))
+        if not isinstance(self.account, bool):
+            raise OptionError(f"account is {self.account!r}; it must be True or False")
         _choice("recurrence", self.recurrence, tuple(objectives.TWINS))
+
+    def _check_objective(self) -> None:
+        """Which objectives go with which solver and scheme."""
+        if self.solver == "lm" and self.objective == "squared":
+            raise OptionError("objective 'squared' is what lm's damping falls back on; use 'root', or solver='lbfgs'")
+        if self.solver == "lbfgs" and self.objective == "root":
+            raise OptionError("objective 'root' needs Newton's method; use 'energy' or 'squared', or solver='lm'")
+        if isinstance(self.scheme, Variational) and (self.solver, self.objective) not in (
+            ("lm", "auto"),
+            ("lm", "root"),
+        ):
+            raise OptionError(
+                "variational() has no energy to minimise; use solver='lm' with objective 'auto' or 'root'"
+            )
+        assert not isinstance(self.scheme, str)
+        if self.objective == "energy" and self.scheme.m > 1:
+            raise OptionError(
+                f"objective 'energy' needs one unknown configuration at a time; {self.scheme.name} has "
+                f"{self.scheme.m}: use 'squared', or dirk(p), whose stages have an energy"
+            )
+
+
+def _objective(options: Options, model: Model) -> str:
+    """The objective that "auto" stands for; an energy needs a potential of every force."""
+    bare = [type(f).__name__ for f in model.forces if not hasattr(f, "potential")]
+    if options.objective == "energy" and bare:
+        raise OptionError(
+            f"objective 'energy' needs a potential of every force; {', '.join(bare)} has none: use objective='auto'"
+        )
+    if options.objective != "auto":
+        return options.objective
+    if options.solver == "lm":
+        return "root"
+    assert not isinstance(options.scheme, str)
+    return "energy" if options.scheme.m == 1 and not bare else "squared"
 
 
 def _choice(option: str, value, allowed: tuple[str, ...]) -> str:
@@ -82,19 +134,6 @@ def _choice(option: str, value, allowed: tuple[str, ...]) -> str:
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise OptionError(f"{option} is {value!r}; choose one of {', '.join(map(repr, allowed))}.{hint}")
     return value
-
-
-class StepInfo(NamedTuple):
-    """How a step ended; in a rollout every field has a leading axis of steps.
-
-    `status` int8, a `Status`; `iterations` int32; `residual`, the estimated position error as a fraction of the
-    model's size; `reached`, the fraction of dt up to which the equations could be solved (1 where it converged).
-    """
-
-    status: jax.Array
-    iterations: jax.Array
-    residual: jax.Array
-    reached: jax.Array
 
 
 class Trajectory(NamedTuple):
@@ -126,7 +165,10 @@ def make_step(options: Options):
 
     def step(model: Model, state: State, control: jax.Array | None = None) -> tuple[State, StepInfo]:
         control = _checked(model, state, control)
-        return _step(model, options, _tolerance(options, model.dtype), state, control)
+        tolerance = _tolerance(options, model.dtype)
+        if options.on_failure == "substep":
+            return _in_parts(model, options, tolerance, state, control)
+        return _attempt(model, options, tolerance, jnp.asarray(options.dt, model.dtype), state, control)
 
     return step
 
@@ -134,7 +176,7 @@ def make_step(options: Options):
 def _tolerance(options: Options, dtype) -> float:
     """The tolerance for this dtype."""
     if options.tolerance is None:
-        return DEFAULT_TOLERANCE[jnp.dtype(dtype).name]
+        return DEFAULT_TOLERANCE[options.solver][jnp.dtype(dtype).name]
     smallest = 4 * float(jnp.finfo(dtype).eps)
     if options.tolerance < smallest:
         raise OptionError(
@@ -169,40 +211,70 @@ def _checked(model: Model, state: State, control) -> jax.Array:
     return control.astype(model.dtype)
 
 
-def _step(model: Model, options: Options, tolerance: float, state: State, control) -> tuple[State, StepInfo]:
-    scheme, twin = options.scheme, options.recurrence
-    assert isinstance(scheme, Scheme)
-    dt = jnp.asarray(options.dt, model.dtype)
-    start = objectives.start(model, scheme, dt, state, control, twin=twin)
-
-    def evaluate(z, h):
-        return objectives.residual_and_matrix(model, scheme, start._replace(dt=h * dt), z, twin=twin)
-
-    def retract(z, delta):
-        return jax.vmap(lambda z_j, d: kin.retract(model, z_j, d))(z, delta.reshape(scheme.m, -1))
-
-    def guess(z, h_done, h):
-        """The first attempt goes on with v_k; later ones extrapolate the stages that are solved."""
-        nodes = jnp.asarray(scheme.nodes, model.dtype)
-        delta = nodes[:, None] * (h * dt * state.v)
-        if z is not None:
-            identity = kin.identity_increment(model)
-            done = jax.vmap(lambda z_j: kin.difference(model, identity, z_j))(z)
-            weights = extrapolation(scheme, h / jnp.where(h_done > 0, h_done, 1.0))
-            delta = jnp.where(h_done > 0, weights @ done, delta)
-        delta = jnp.where(before == lm.RUNNING, delta, 0.0)
-        return jax.vmap(lambda d: kin.retract(model, kin.identity_increment(model), d))(delta)
-
-    longest = jnp.where(kin.tree(model.topology).dof_slide, jnp.inf, LONGEST_TURN).astype(model.dtype)
-    scale = objectives.residual_scale(model)
+def _attempt(model: Model, options: Options, tolerance: float, dt, state: State, control) -> tuple[State, StepInfo]:
+    """One step of length dt: solve, judge, and keep the last good state where it failed."""
+    solver = methods.Solver(
+        tolerance=tolerance,
+        max_iterations=options.max_iterations,
+        method=options.solver,
+        objective=_objective(options, model),
+        twin=options.recurrence,
+        retry=options.on_failure == "substep",
+        account=options.account,
+    )
     before = _status_before(model, state, control)
-    family = continuation.Family(evaluate, retract, guess, start.metric, not scheme.has_history, longest)
-    settings = lm.Settings(tolerance * scale, options.max_iterations)
-    found = continuation.solve(family, settings, status=before)
+    found = methods.step(model, options.scheme, solver, dt, state, control, before)
+    status = _continuity(model, dt, state.v, found)
+    good = status == Status.CONVERGED
+    after = dataclasses.replace(
+        state,
+        q=jnp.where(good, kin.compose_increment(model, state.q, found.z), state.q),
+        v=jnp.where(good, found.v, state.v),
+        time=jnp.where(good, state.time + dt, state.time),
+        history=jnp.where(good, found.history, state.history),
+        has_history=state.has_history | good,
+        status=status,
+    )
+    work = numerical = None
+    if options.account:
+        work = _exactly(model, state, after, jnp.where(good, found.work, 0.0), control)
+        gained = objectives.kinetic_energy(model, after.q, after.v) - objectives.kinetic_energy(model, state.q, state.v)
+        numerical = gained - jnp.sum(work)
+    info = StepInfo(
+        status=status,
+        iterations=found.iterations,
+        residual=found.residual,
+        reached=found.reached,
+        damping=found.damping,
+        substeps=jnp.ones((), jnp.int32),
+        worst=found.worst,
+        work=work,
+        numerical_work=numerical,
+        dofs=_dof_names(model.topology),
+        forces=tuple(type(f).__name__ for f in model.forces),
+    )
+    return after, info
 
-    v = objectives.end_velocity(model, scheme, start, found.attempt.x, twin=twin)
-    status = _continuity(model, dt, state.v, v, found)
-    return _commit(model, scheme, state, dt, found, v, status, scale)
+
+def _exactly(model: Model, before: State, after: State, work: jax.Array, control) -> jax.Array:
+    """The work of every force (nforces,): the fall of its potential where it has one, else the quadrature given."""
+
+    def at(state):
+        T = kin.transforms(model, state.q)
+        return Point(q=state.q, v=state.v, T=T, time=state.time, control=control)
+
+    a, b = at(before), at(after)
+    exact = [f.potential(model, a) - f.potential(model, b) if hasattr(f, "potential") else None for f in model.forces]
+    return jnp.stack([w if x is None else x for w, x in zip(work, exact)]) if exact else work
+
+
+@functools.lru_cache(maxsize=256)
+def _dof_names(topology: Topology) -> tuple[str, ...]:
+    """The joint of every degree of freedom."""
+    names = [""] * topology.nv
+    for joint in topology.joints:
+        names[joint.v : joint.v + joint.nv] = [joint.name] * joint.nv
+    return tuple(names)
 
 
 def _status_before(model: Model, state: State, control: jax.Array) -> jax.Array:
@@ -214,44 +286,91 @@ def _status_before(model: Model, state: State, control: jax.Array) -> jax.Array:
     return jnp.where(state.status == Status.CONVERGED, status, int(Status.FROZEN)).astype(jnp.int8)
 
 
-def _continuity(model: Model, dt, v_old, v_new, found: continuation.State) -> jax.Array:
-    """BRANCH where a converged root has turned a hinge further than its rates before and after can explain.
+def _continuity(model: Model, dt, v_old, found: methods.Outcome) -> jax.Array:
+    """BRANCH where a converged root has turned a joint further than its rates before and after can explain.
 
-    A hinge may turn by the mean of both rates, plus half of each, plus half a turn; a slide is not asked, because
-    positions are not periodic and a far root would have a large residual energy.
+    A hinge may turn by the mean of both rates, plus half of each, plus half a turn; a ball likewise, plus a quarter of
+    one, as far as its rotation (at most half a turn) can tell. A slide is not asked, because positions are not periodic
+    and a far root would have a large residual energy.
     """
     t = kin.tree(model.topology)
-    hinge = t.scalar_q[t.hinge[_links_of(t)]]
-    dofs = t.scalar_v[t.hinge[_links_of(t)]]
-    turned = found.attempt.x[-1][hinge]
-    mean = 0.5 * dt * (v_old[dofs] + v_new[dofs])
-    slack = 0.5 * dt * (jnp.abs(v_old[dofs]) + jnp.abs(v_new[dofs])) + jnp.pi
-    jumped = jnp.any(jnp.abs(turned - mean) > slack)
-    broken = ~jnp.all(jnp.isfinite(v_new))
+    mean, slack = 0.5 * dt * (v_old + found.v), 0.5 * jnp.abs(dt) * (jnp.abs(v_old) + jnp.abs(found.v))
+    hinge, dofs = t.scalar_q[t.hinge[t.scalar_links]], t.scalar_v[t.hinge[t.scalar_links]]
+    jumped = jnp.any(jnp.abs(found.z[hinge] - mean[dofs]) > slack[dofs] + jnp.pi)
+    if t.balls.size:
+        p = joints.quaternion_product(joints.quaternion_exp(-mean[t.ball_v]), found.z[t.ball_q])
+        angle = jnp.linalg.norm(joints.quaternion_log(p), axis=-1)
+        jumped |= jnp.any(angle > jnp.linalg.norm(slack[t.ball_v], axis=-1) + jnp.pi / 2)
     status = jnp.where(jumped, int(Status.BRANCH), found.status)
-    status = jnp.where(broken, int(Status.NONFINITE_EVAL), status)
+    status = jnp.where(jnp.all(jnp.isfinite(found.v)), status, int(Status.NONFINITE_EVAL))
     return jnp.where(found.status == Status.CONVERGED, status, found.status).astype(jnp.int8)
 
 
-def _links_of(t: kin.Tree):
-    """The links of the hinges and slides, in the order of `scalar_q`."""
-    return (t.hinge | t.slide).nonzero()[0]
+class _Parts(NamedTuple):
+    """A step that is being made in parts; lengths in units of dt/FINEST."""
+
+    state: State
+    info: StepInfo
+    done: jax.Array  # () int32
+    length: jax.Array  # () int32, of the next part
+    tries: jax.Array  # () int32
 
 
-def _commit(model, scheme, state: State, dt, found: continuation.State, v, status, scale) -> tuple[State, StepInfo]:
-    """The next state: the new one where the step converged, else the last good one with its status."""
-    good = status == Status.CONVERGED
-    q = kin.compose_increment(model, state.q, found.attempt.x[-1])
-    state = dataclasses.replace(
-        state,
-        q=jnp.where(good, q, state.q),
-        v=jnp.where(good, v, state.v),
-        time=jnp.where(good, state.time + dt, state.time),
-        history=jnp.where(good, state.q, state.history),
-        has_history=state.has_history | good,
-        status=status,
+FINEST = 64  # a substep is at least dt/64
+MOST_TRIES = 128  # parts of one step, failed ones included
+
+
+def _in_parts(model: Model, options: Options, tolerance: float, state: State, control) -> tuple[State, StepInfo]:
+    """The whole step if it can be solved, else parts of it: halved after a failure, doubled again after a success.
+
+    The first try is the whole step, so an easy step costs what it costs without; compiled once, in one loop.
+    A scheme with history starts afresh in the parts, because its nodes must be equidistant.
+    """
+    dt = jnp.asarray(options.dt, model.dtype)
+
+    def go_on(p: _Parts) -> jax.Array:
+        return (p.done < FINEST) & (p.length > 0) & (p.tries < MOST_TRIES)
+
+    def part(p: _Parts) -> _Parts:
+        whole = p.length == FINEST
+        before = dataclasses.replace(p.state, status=state.status, has_history=p.state.has_history & whole)
+        after, info = _attempt(model, options, tolerance, dt * (p.length / FINEST), before, control)
+        good = info.status == Status.CONVERGED
+        done = jnp.where(good, p.done + p.length, p.done)
+        wider = jnp.where(good & (done % (2 * p.length) == 0), 2 * p.length, p.length)
+        hopeless = (info.status == Status.FROZEN) | (info.status == Status.NONFINITE_INPUT)
+        length = jnp.where(good, wider, jnp.where(hopeless, 0, p.length // 2)).astype(jnp.int32)
+        return _Parts(after, _together(p.info, info), done.astype(jnp.int32), length, p.tries + 1)
+
+    none = jax.eval_shape(lambda: _attempt(model, options, tolerance, dt, state, control)[1])
+    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), none)
+    first = _Parts(state, empty, jnp.int32(0), jnp.int32(FINEST), jnp.int32(0))
+    last = jax.lax.while_loop(go_on, part, first)
+    complete = last.done == FINEST
+    after = jax.tree.map(lambda a, b: jnp.where(complete, a, b), last.state, state)
+    divided = last.info.substeps > 1
+    after = dataclasses.replace(
+        after,
+        status=last.info.status,
+        time=jnp.where(complete, state.time + dt, state.time),
+        has_history=jnp.where(divided, False, after.has_history),
     )
-    return state, StepInfo(status, found.iterations, found.attempt.norm / scale, found.h_done)
+    return after, dataclasses.replace(last.info, reached=jnp.where(divided, last.done / FINEST, last.info.reached))
+
+
+def _together(done: StepInfo, part: StepInfo) -> StepInfo:
+    """The account of all parts so far: the last one's status, sums of iterations, parts and work."""
+
+    def plus(a, b):
+        return None if b is None else a + b
+
+    return dataclasses.replace(
+        part,
+        iterations=done.iterations + part.iterations,
+        substeps=done.substeps + jnp.where(part.status == Status.CONVERGED, 1, 0).astype(jnp.int32),
+        work=plus(done.work, part.work),
+        numerical_work=plus(done.numerical_work, part.numerical_work),
+    )
 
 
 def rollout(

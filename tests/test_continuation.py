@@ -29,7 +29,7 @@ def family_of(residual, n, *, start=None, continuous=True):
         evaluate=lambda x, h: (residual(x, h), jax.jacfwd(residual)(x, h)),
         retract=lambda x, d: x + d,
         guess=guess,
-        metric=Factors(jnp.eye(n, dtype=DTYPE), jnp.eye(n, dtype=DTYPE)),
+        algebra=lm.dense(Factors(jnp.eye(n, dtype=DTYPE), jnp.eye(n, dtype=DTYPE))),
         continuous=continuous,
     )
 

@@ -26,14 +26,32 @@ ALLOWED = {
     "levenberg_marquardt": {"errors", "lanes"},
     "continuation": {"errors", "lanes", "levenberg_marquardt"},
     "lbfgs": {"errors"},
+    "joint_fields": {"joints", "model", "kinematics"},
+    "step_info": {"errors"},
+    "tree_solve": {"joints", "model", "kinematics", "atom_parallel"},
     "implicit": {"errors"},
     "progress": set(),
-    "objectives": {"errors", "joints", "model", "kinematics", "atom", "atom_parallel", "forces", "schemes", "lanes"},
+    "objectives": {
+        "errors",
+        "joints",
+        "model",
+        "kinematics",
+        "atom",
+        "atom_parallel",
+        "forces",
+        "schemes",
+        "lanes",
+        "joint_fields",
+    },
     "newton_euler": {"errors", "joints", "model", "kinematics", "forces"},
     "energy": {"errors", "joints", "model", "kinematics", "forces", "objectives"},
 }
 RIM = {"io", "viz", "envs", "cli", "__main__"}
-BELOW = {"stepping": {"batch"}, "batch": set()}  # may import all of the core but these
+BELOW = {
+    "methods": {"stepping", "batch"},
+    "stepping": {"batch"},
+    "batch": set(),
+}  # may import all of the core but these
 
 
 def imports(path: pathlib.Path) -> set[str]:

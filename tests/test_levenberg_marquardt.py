@@ -15,8 +15,8 @@ TIGHT = 1e-5 if FLOAT32 else 1e-11
 
 
 def metric_of(factor):
-    """A factor and its inverse."""
-    return Factors(factor, jnp.linalg.inv(factor))
+    """Dense matrices, lengths in the metric of a factor."""
+    return lm.dense(Factors(factor, jnp.linalg.inv(factor)))
 
 
 def problem_of(residual, factor=None, n=None):
@@ -197,10 +197,10 @@ def test_one_evaluation_per_iteration():
 
 def test_a_step_is_not_longer_than_its_model_can_be_trusted():
     problem = problem_of(lambda x: x - starts(10.0, 1.0, -3.0, 0.5), n=3)
-    problem = problem._replace(metric=metric_of(jnp.eye(1, dtype=DTYPE)), longest=starts(2.0))
+    problem = problem._replace(algebra=metric_of(jnp.eye(1, dtype=DTYPE)), longest=starts(2.0))
     s = lm.iterate(problem, lm.Settings(TIGHT, 20), lm.init(problem, jnp.zeros(4, DTYPE)))
     np.testing.assert_allclose(s.trial, [2.0, 0.2, -0.6, 0.1], rtol=1e-5)  # shortened, not bent
-    one = problem._replace(longest=starts(jnp.inf, 0.5), metric=metric_of(jnp.eye(2, dtype=DTYPE)))
+    one = problem._replace(longest=starts(jnp.inf, 0.5), algebra=metric_of(jnp.eye(2, dtype=DTYPE)))
     s = lm.iterate(one, lm.Settings(TIGHT, 20), lm.init(one, jnp.zeros(4, DTYPE)))
     np.testing.assert_allclose(s.trial, [5.0, 0.5, -1.5, 0.25], rtol=1e-5)  # by the second of each block alone
     found = lm.solve(problem, lm.Settings(TIGHT, 20), jnp.zeros(4, DTYPE))

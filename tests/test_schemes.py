@@ -2,14 +2,16 @@
 
 import dataclasses
 import functools
+import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE, assert_close
+from helpers import DTYPE, FLOAT32, assert_close
 
 import pbad_jax as pbad
+from pbad_jax import schemes
 
 # Radau IIA, Hairer & Wanner, Solving ODEs II, tables IV.5.5 and 5.6, typed in from the book
 R6 = np.sqrt(6)
@@ -25,7 +27,13 @@ BUTCHER = {
 # reliability.md M2
 LEGENDRE2 = {1e-2: 0.99504, 0.1: 0.95346, 1: 0.70711, 4: 0.44721, 10: 0.30151, 100: 0.09950, 1e4: 0.0100, 1e8: 1.0e-4}
 SWEEP = [*LEGENDRE2, 1e3, 1e6, 25.0, 0.5]
-SCHEMES = {"radau1": pbad.radau(1), "radau2": pbad.radau(2), "radau3": pbad.radau(3), "legendre2": pbad.legendre(2)}
+SCHEMES = {
+    **{f"radau{s}": pbad.radau(s) for s in (1, 2, 3)},
+    "legendre2": pbad.legendre(2),
+    **{f"dirk{p}": pbad.dirk(p) for p in (2, 3, 4)},
+}
+COLLOCATIONS = {**SCHEMES, **{f"legendre{K}": pbad.legendre(K) for K in (3, 4, 5)}}
+COLLOCATIONS = {name: s for name, s in COLLOCATIONS.items() if isinstance(s, pbad.Scheme)}
 
 
 @pytest.mark.parametrize("s", [1, 2, 3])
@@ -39,10 +47,50 @@ def test_radau_is_radau_iia(s):
     assert scheme.order == 2 * s - 1 and scheme.m == s and not scheme.has_history and scheme.nodes[-1] == 1
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("p", [2, 3, 4])
+def test_dirk_tables_satisfy_the_order_conditions(p):
+    """All trees up to order p (Hairer, Norsett, Wanner II.2), stiff accuracy, and R(∞) = 0."""
+    A = np.array(pbad.dirk(p).A)
+    b, c, one = A[-1], A.sum(1), np.ones(len(A))
+    conditions = {
+        1: [(b @ one, 1)],
+        2: [(b @ c, 1 / 2)],
+        3: [(b @ c**2, 1 / 3), (b @ A @ c, 1 / 6)],
+        4: [(b @ c**3, 1 / 4), (b * c @ A @ c, 1 / 8), (b @ A @ c**2, 1 / 12), (b @ A @ A @ c, 1 / 24)],
+    }
+    for order in range(1, p + 1):
+        for got, want in conditions[order]:
+            assert abs(got - want) < 1e-13, (order, got, want)
+    assert p == 4 or any(abs(got - want) > 1e-3 for got, want in conditions[p + 1])
+    assert_close(pbad.dirk(p).nodes, c, 1e-14)
+    assert np.ptp(np.diag(A)) < 1e-15 and not np.triu(A, 1).any() and abs(c[-1] - 1) < 1e-14
+    assert abs(1 - b @ np.linalg.inv(A) @ one) < 1e-12  # R(∞)
+    y = np.logspace(-3, 3, 400)
+    radius = [abs(1 + 1j * w * b @ np.linalg.solve(np.eye(len(A)) - 1j * w * A, one)) for w in y]
+    assert max(radius) <= 1 + 1e-12
+
+
+def test_quadrature_weights():
+    for scheme in COLLOCATIONS.values():
+        a, w = np.array(scheme.nodes), np.array(scheme.weights)
+        for n in range(scheme.m):
+            assert abs(w @ a**n - 1 / (n + 1)) < 1e-12, scheme
+
+
+@pytest.mark.parametrize("K, why", [(4, "3.2"), (5, "6.8")])
+def test_unstable_schemes_warn_once(K, why):
+    schemes._warn_once.cache_clear()
+    with pytest.warns(UserWarning, match=rf"legendre\({K}\).*{why}"):
+        pbad.legendre(K)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pbad.legendre(K)
+
+
+@pytest.mark.parametrize("name", COLLOCATIONS)
 def test_polynomials_of_low_degree_are_exact(name):
     """Rates and accelerations of 1, t, t² at the nodes, from increments alone (the zero-sum rule is their form)."""
-    s = SCHEMES[name]
+    s = COLLOCATIONS[name]
     a, D, C, e = (np.array(x) for x in (s.nodes, s.D, s.C, s.e))
     d, c = (np.array(s.d), np.array(s.c)) if s.has_history else (np.zeros(s.m), np.zeros(s.m))
     h = s.history_node
@@ -105,7 +153,7 @@ def exact_matrix(name, w2dt2):
     """The companion matrix from the Butcher table: y' = [[0,1],[−w²,0]] y, dt = 1."""
     if name == "legendre2":
         return np.array([[2.0, -1.0], [1 + w2dt2, 0.0]]) / (1 + w2dt2)
-    A = BUTCHER[int(name[-1])]
+    A = np.array(SCHEMES[name].A) if name.startswith("dirk") else BUTCHER[int(name[-1])]
     s, F = len(A), np.array([[0, 1.0], [-w2dt2, 0]])
     stages = np.linalg.solve(np.eye(2 * s) - np.kron(A, F), np.kron(np.ones((s, 1)), np.eye(2)))
     return stages[-2:]
@@ -128,7 +176,7 @@ def check_state_matrix(name, step, w2dt2):
     assert radius <= 1 + 1e-12, f"{name} grows by {radius} at (w dt)² = {w2dt2}"
     if name == "legendre2" and w2dt2 in LEGENDRE2:
         assert abs(radius - LEGENDRE2[w2dt2]) <= max(0.6e-5, 0.01 * LEGENDRE2[w2dt2] * (w2dt2 >= 1e4))
-    if name != "legendre2":  # L-stable: the limit forgets
+    if name != "legendre2" and w2dt2 == 1.0:  # L-stable: the limit forgets
         assert np.abs(np.linalg.eigvals(exact_matrix(name, 1e8))).max() < 0.05
 
 
@@ -147,7 +195,7 @@ def test_order_on_an_oscillator(name):
     """x″ = −w² x from (1, 0.5) to t = 2, slope over three halvings; legendre with its matched start."""
     w, step = 1.7, stepper(name)
     exact = np.array([np.cos(2 * w) + 0.5 / w * np.sin(2 * w), -w * np.sin(2 * w) + 0.5 * np.cos(2 * w)])
-    steps = {"radau1": 80, "radau2": 20, "radau3": 8, "legendre2": 80}[name]
+    steps = {"radau1": 80, "radau2": 20, "radau3": 8, "legendre2": 80, "dirk2": 40, "dirk3": 20, "dirk4": 10}[name]
     errors = []
     for n in (steps, 2 * steps, 4 * steps):
         dt = 2.0 / n  # with dt as the unit of time
@@ -161,7 +209,19 @@ def test_order_on_an_oscillator(name):
     assert abs(slopes[-1] - SCHEMES[name].order) < 0.2, (name, slopes, errors)
 
 
-@pytest.mark.parametrize("name", ["radau1", "radau2", "radau3", "legendre2"])
+def test_variational_is_the_leapfrog_on_an_oscillator():
+    step = jax.jit(pbad.make_step(pbad.Options(dt=1.0, scheme="variational")))
+    for w2 in (0.01, 1.0, 3.9):
+        model, columns = spring_constant(sprung_slide(), w2), []
+        for x in np.eye(2):
+            new, info = step(model, pbad.make_state(model, x[:1], x[1:]))
+            assert info.status == 0
+            columns.append([float(new.q[0]), float(new.v[0])])
+        want = [[1 - w2 / 2, 1.0], [-w2 * (1 - w2 / 4), 1 - w2 / 2]]
+        assert_close(np.array(columns).T, want, 1e-5 if FLOAT32 else 1e-12)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
 def test_names_and_hash(name):
     assert pbad.Options(dt=0.1, scheme=name).scheme == SCHEMES[name]
     assert hash(SCHEMES[name]) == hash(dataclasses.replace(SCHEMES[name]))

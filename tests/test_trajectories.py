@@ -1,5 +1,6 @@
 """Trajectories on disk: what goes in comes out, and nothing else is let in."""
 
+import dataclasses
 import json
 import os
 import zipfile
@@ -112,7 +113,10 @@ def test_failed_write_keeps_the_old_file(rolled, saved, monkeypatch):
     [
         (lambda t, i: (t._replace(q=t.q[:, :3]), i), r"traj\.q has shape \(6, 3\).*\(T, 4\)"),
         (lambda t, i: (t._replace(v=t.v[1:]), i), r"traj\.v has shape \(5, 4\); wanted \(6, 4\)"),
-        (lambda t, i: (t, i._replace(status=i.status[:2])), r"info\.status has shape \(2,\); wanted \(6,\)"),
+        (
+            lambda t, i: (t, dataclasses.replace(i, status=i.status[:2])),
+            r"info\.status has shape \(2,\); wanted \(6,\)",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(rolled, tmp_path, change, message):

@@ -1,5 +1,6 @@
 """Pictures: files that need no network, of all shapes, and clear words where something is missing."""
 
+import dataclasses
 import html.parser
 import importlib
 import re
@@ -217,7 +218,7 @@ def test_missing_packages_say_what_to_install(rolled, tmp_path, monkeypatch, mis
 
 def test_energy_plot(rolled, tmp_path):
     model, traj, info = rolled
-    failed = info._replace(status=info.status.at[-2:].set(1))
+    failed = dataclasses.replace(info, status=info.status.at[-2:].set(1))
     axes = viz.plot_energy(model, traj, tmp_path / "e.png", info=failed)
     assert (tmp_path / "e.png").read_bytes().startswith(b"\x89PNG")
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("time (s)", "energy (J)")
@@ -240,4 +241,4 @@ def test_energy_plot_refuses(rolled, tmp_path):
     with pytest.raises(pbad.OptionError, match="suffix 'foo'"):
         viz.plot_energy(model, traj, tmp_path / "e.foo")
     with pytest.raises(pbad.StateError, match=r"info\.status"):
-        viz.plot_energy(model, traj, info=info._replace(status=info.status[1:]))
+        viz.plot_energy(model, traj, info=dataclasses.replace(info, status=info.status[1:]))

@@ -33,7 +33,8 @@ from pbad_jax.energy import kinetic_energy, potential_energy
 from pbad_jax.errors import StateError
 from pbad_jax.kinematics import forward_kinematics
 from pbad_jax.model import Model, make_state
-from pbad_jax.stepping import StepInfo, Trajectory
+from pbad_jax.step_info import StepInfo
+from pbad_jax.stepping import Trajectory
 
 FORMAT = "pbad_jax trajectory"
 FORMAT_VERSION = 1

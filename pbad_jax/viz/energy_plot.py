@@ -12,7 +12,7 @@ from pbad_jax.energy import kinetic_energy, potential_energy
 from pbad_jax.errors import OptionError, StateError, Status
 from pbad_jax.io.trajectories import written_whole
 from pbad_jax.model import Model, make_state
-from pbad_jax.stepping import StepInfo
+from pbad_jax.step_info import StepInfo
 from pbad_jax.viz.needs import need
 
 

@@ -1,0 +1,140 @@
+"""The O(N) solve against the dense matrix that atom_parallel makes, and its sums against dense masks."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import DTYPE, FLOAT32, NAMES, TOPOLOGIES, assert_close, error, random_model, random_q
+
+import pbad_jax as pbad
+from pbad_jax import atom_parallel, kinematics, tree_solve
+
+CASES = ["balls", "free", "three roots", "massless", "twelve", "chain:10", "chain:100"]
+CLOSE = 1e-4 if FLOAT32 else 1e-10
+BACKWARD = 1e-5 if FLOAT32 else 1e-13  # |J x − b| over |J| |x|
+
+
+@functools.lru_cache
+def model_of(name: str, seed: int = 0) -> pbad.Model:
+    return pbad.chain(int(name[6:])) if name.startswith("chain:") else random_model(name, seed, spread=1.0)
+
+
+frames, solve, multiply = jax.jit(kinematics.frames), jax.jit(tree_solve.solve), jax.jit(tree_solve.multiply)
+
+
+@jax.jit
+def parts(model, f, A):
+    return atom_parallel.mixed_hess(model, f, f), atom_parallel.pullback_hess(model, f, A)
+
+
+def dense(model, f, c, A, d, blocks):
+    """J as the docstring of tree_solve defines it."""
+    mass, K = parts(model, f, A)
+    J = c * mass + K + jnp.diag(d)
+    v = kinematics.tree(model.topology).ball_v
+    return J.at[v[:, :, None], v[:, None, :]].add(blocks) if v.size else J
+
+
+def problem(name: str, seed: int = 0):
+    """Model, (f, c, A, d, blocks, b), with c such that neither the mass matrix nor what A makes is small."""
+    model, rng = model_of(name, seed), np.random.default_rng([seed, 7])
+    q = random_q(model, rng) if name in NAMES else rng.normal(size=model.nq) * 0.5
+    f = frames(model, jnp.asarray(q, DTYPE), jnp.asarray(rng.normal(size=3), DTYPE))
+    n, balls = model.topology.n_links, len(kinematics.tree(model.topology).balls)
+    A = jnp.asarray(rng.normal(size=(n, 3, 4)), DTYPE)
+    mass, K = parts(model, f, A)
+    stiff = np.abs(K).max()
+    c = DTYPE(stiff / np.abs(mass).max())
+    d = stiff * rng.uniform(1, 3, model.nv)
+    blocks = 0.3 * stiff * rng.normal(size=(balls, 3, 3))
+    return model, (f, c, *(jnp.asarray(x, DTYPE) for x in (A, d, blocks, rng.normal(size=model.nv))))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_the_dense_solve(name):
+    model, (f, c, A, d, blocks, b) = problem(name)
+    J = np.asarray(dense(model, f, c, A, d, blocks), float)
+    K = np.asarray(parts(model, f, A)[1], float)
+    assert np.abs(K).max() > 0.1 * np.abs(J).max(), "K does not matter here"
+    if blocks.size:
+        assert error(J.T, J) > 1e-3, "not unsymmetric"
+    x = np.asarray(solve(model, f, c, A, d, blocks, b), float)
+    assert_close(x, np.linalg.solve(J, np.asarray(b, float)), CLOSE, "solution")
+    assert np.abs(J @ x - b).max() <= BACKWARD * np.abs(J).max() * np.abs(x).max()
+    assert_close(multiply(model, f, c, A, d, blocks, b), J @ np.asarray(b, float), 10 * BACKWARD, "product")
+
+
+@pytest.mark.parametrize("name", ["twelve", "massless", "chain:100"])
+def test_mass_matrix_and_indefinite_matrix(name):
+    """Two ends: no A, no blocks, little d (articulated bodies); and d so small that J is indefinite."""
+    model, (f, c, A, d, blocks, b) = problem(name)
+    inertia = c * jnp.diag(parts(model, f, A)[0])
+    for field, diagonal in ((0 * A, 1e-3 * inertia + 1e-6 * d), (A, 1e-3 * d)):
+        J = np.asarray(dense(model, f, c, field, diagonal, 0 * blocks), float)
+        x = np.asarray(solve(model, f, c, field, diagonal, None, b), float)
+        assert np.abs(J @ x - b).max() <= 100 * BACKWARD * np.abs(J).max() * np.abs(x).max()
+    assert np.linalg.eigvalsh(J).min() < 0
+
+
+def test_lanes_and_derivatives():
+    lanes = [problem("free", seed)[1] for seed in range(3)]
+    model = model_of("free")
+    J = dense(model, *lanes[0][:5])
+    batch = jax.tree.map(lambda *x: jnp.stack(x), *lanes)
+    x = jax.jit(jax.vmap(functools.partial(tree_solve.solve, model)))(*batch)
+    for k, lane in enumerate(lanes):
+        assert_close(x[k], solve(model, *lane), 10 * CLOSE)
+
+    def of(solve):
+        return jax.jit(jax.grad(lambda rest: jnp.sum(jnp.sin(solve(model, lanes[0][0], *rest)))))
+
+    got = of(tree_solve.solve)(lanes[0][1:])
+    want = of(lambda *a: jnp.linalg.solve(dense(*a[:-1]), a[-1]))(lanes[0][1:])
+    for a, b in zip(got, want):
+        assert_close(a, b, CLOSE)
+    assert error(J.T, J) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["twelve", "three roots", "chain:100"])
+def test_sums_against_masks(name):
+    model = model_of(name)
+    above = kinematics.tree(model.topology).above.astype(float)
+    x = np.random.default_rng(0).normal(size=(len(above), 2, 3)).astype(DTYPE)
+    tolerance = 1e-5 if FLOAT32 else 1e-14
+    assert_close(jax.jit(tree_solve.below)(model, x), np.einsum("ij,jkl->ikl", above, x), tolerance)
+    assert_close(jax.jit(tree_solve.above)(model, x), np.einsum("ji,jkl->ikl", above, x), tolerance)
+
+
+@pytest.mark.parametrize("name", [*TOPOLOGIES, "chain:100"])
+def test_schedule(name):
+    """Every link once, after its children, in O(N) places."""
+    t = model_of(name).topology
+    s, n = tree_solve.schedule(t), t.n_links
+    row = {i: r for r, links in enumerate(s.link.tolist()) for i in links if i < n}
+    assert sorted(row) == list(range(n))
+    assert np.sum(s.link < n) == n
+    assert all(p < 0 or row[i] < row[p] for i, p in enumerate(t.link_parent))
+    assert s.link.size <= 3 * n
+
+
+def equations(jaxpr) -> int:
+    """All equations of a jaxpr, those inside loops included."""
+    count = 0
+    for eqn in jaxpr.eqns:
+        count += 1
+        for p in jax.tree.leaves(eqn.params, is_leaf=lambda p: hasattr(p, "eqns") or hasattr(p, "jaxpr")):
+            inner = getattr(p, "jaxpr", p)
+            count += equations(inner) if hasattr(inner, "eqns") else 0
+    return count
+
+
+def test_program_does_not_grow_with_the_chain():
+    def size(name):
+        model, arguments = problem(name)
+        return [equations(jax.make_jaxpr(g)(model, *arguments).jaxpr) for g in (tree_solve.solve, tree_solve.multiply)]
+
+    few = size("chain:10")
+    assert few == size("chain:50")
+    assert 100 < few[0] < 2000  # the product and the transposed solve, for derivatives, included
