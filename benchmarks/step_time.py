@@ -9,6 +9,7 @@ step of a rollout at dt = 0.05 (near horizontal, lanes perturbed), and the itera
 
 import argparse
 import pathlib
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ import pbad_jax as pbad
 from pbad_jax import kinematics as kin
 from pbad_jax import levenberg_marquardt as lm
 from pbad_jax import objectives
+from pbad_jax.lanes import Factors
 
 DT, STEPS = 0.05, 20
 
@@ -46,7 +48,9 @@ def one_iteration(model, options, loops: int):
             return jax.vmap(lambda a, b: kin.retract(model, a, b))(z, delta.reshape(scheme.m, -1))
 
         problem = lm.Problem(
-            lambda z: objectives.residual_and_matrix(model, s, eq, z, twin=twin), retract, lm.dense(s.metric)
+            lambda z: objectives.residual_and_matrix(model, s, eq, z, twin=twin),
+            retract,
+            lm.dense(cast(Factors, s.metric)),
         )
         settings = lm.Settings(0.0, 10**6)
         z = jnp.asarray(scheme.nodes, model.dtype)[:, None] * (dt * state.v)

@@ -89,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--scheme", default="radau2", metavar="NAME", help=f"one of {', '.join(NAMES)} (default radau2)")
     add("--tolerance", type=float, metavar="X", help="of a step, as a fraction of the model's size")
     add("--max-iterations", type=int, default=60, metavar="N", help="that a step may take (default 60)")
+    add("--on-failure", default="substep", metavar="POLICY", help="freeze or substep (default): parts of a failed step")
     add("--q0", metavar="A,B,..|FILE.npy", help="where it starts; chain:N starts horizontal")
     add("--v0", metavar="A,B,..|FILE.npy", help="how fast it starts; default at rest, chain:N with a small swing")
     add("--out", metavar="FILE.npz", help="write the trajectory")
@@ -249,7 +250,14 @@ def _options(args: argparse.Namespace, model: Model) -> tuple[Options, int]:
         )
     if not (math.isfinite(args.dt) and args.dt > 0):
         raise CallError(f"--dt is {args.dt}; it must be a positive number of seconds, for example --dt 0.05")
-    options = Options(args.dt, args.scheme, tolerance=args.tolerance, max_iterations=args.max_iterations)
+    options = Options(
+        args.dt,
+        args.scheme,
+        tolerance=args.tolerance,
+        max_iterations=args.max_iterations,
+        on_failure=args.on_failure,
+        account=True,
+    )
     steps = round(args.time / args.dt)
     need = steps * (model.nq + model.nv + 8) * jnp.dtype(model.dtype).itemsize
     have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**33
@@ -364,11 +372,15 @@ def _print_summary(args, model: Model, options: Options, state: State, run: _Run
     if abs(span - args.time) > 1e-9 * max(span, args.time):
         rows += [("", f"--time {args.time:g} is no multiple of --dt {options.dt:g}; it was rounded to {span:g} s")]
     rows += _failures(run, options.dt)
+    divided = np.asarray(run.info.substeps) > 1
+    if divided.any():
+        rows += [("substeps", f"{divided.sum()} hard steps were made in parts, up to {run.info.substeps.max()}")]
     if steps:
         solved = status != Status.FROZEN
         rows += [
             ("iterations", f"{run.info.iterations[solved].mean():.2f} a step, at most {run.info.iterations.max()}"),
             ("energy", _energy_change(model, state, run.traj)),
+            *_accounts(run.info),
         ]
     rate = f", {span / run.wall_time:.3g} simulated seconds a second" if steps else ""
     rows += [("wall time", f"{run.wall_time:.3g} s{rate}; compiling took {run.compile_time:.3g} s")]
@@ -387,6 +399,15 @@ def _failures(run: _Run, dt: float) -> list[tuple[str, str]]:
     for code, count in zip(*np.unique(status[bad], return_counts=True)):
         rows.append(("", f"{count} {Status(code).name}: {Status(code).advice}"))
     return rows
+
+
+def _accounts(info: StepInfo) -> list[tuple[str, str]]:
+    """The work of every force, and what the scheme itself took or gave."""
+    total = np.sum(np.asarray(info.work), axis=0)
+    work = ", ".join(f"{name} {x:.4g} J" for name, x in zip(info.forces, total))
+    numerical = float(np.sum(np.asarray(info.numerical_work)))
+    rows = [("work", work)] if work else []
+    return [*rows, ("", f"the scheme itself {'took' if numerical < 0 else 'gave'} {abs(numerical):.4g} J")]
 
 
 def _energy_change(model: Model, state: State, traj: Trajectory) -> str:
@@ -415,7 +436,7 @@ def _write(args: argparse.Namespace, model: Model, state: State, run: _Run) -> N
 
     start = Trajectory(state.time, state.q, state.v)
     traj = jax.tree.map(lambda a, b: np.concatenate([np.asarray(a)[None], b]), start, run.traj)
-    info = jax.tree.map(lambda x: np.concatenate([np.zeros(1, x.dtype), x]), run.info)
+    info = jax.tree.map(lambda x: np.concatenate([np.zeros_like(x[:1], shape=(1, *x.shape[1:])), x]), run.info)
     writers = {
         "out": lambda path: pbad.save_trajectory(path, model, run.traj, run.info),
         "html": lambda path: viz.to_html(model, traj, path),

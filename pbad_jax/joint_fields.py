@@ -5,6 +5,8 @@ table of a scheme acts on them as on the transforms, with no chart and no singul
 that joint forces see come from here. A field is (k,), k = scalars + 9 balls, zero at q_k.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -12,6 +14,13 @@ from pbad_jax import joints
 from pbad_jax.joints import matmul, transpose
 from pbad_jax.kinematics import identity_increment, tree
 from pbad_jax.model import Model
+
+
+class Slopes(NamedTuple):
+    """Derivatives of m values by m increments: `scalar` (m,m) of hinges and slides, `balls` (m,m,nball,3,3) or None."""
+
+    scalar: jax.Array
+    balls: jax.Array | None
 
 
 def _join(scalar: jax.Array, balls: jax.Array | None) -> jax.Array:
@@ -72,30 +81,35 @@ def weights(model: Model, armature: jax.Array) -> jax.Array:
     return _join(armature[t.scalar_v], balls)
 
 
-def table(model: Model, W: jax.Array, z: jax.Array, u: jax.Array, known: jax.Array) -> tuple[jax.Array, jax.Array]:
+def table(model: Model, W: jax.Array, z: jax.Array, u: jax.Array, known: jax.Array) -> tuple[jax.Array, Slopes]:
     """Σ_j W_ij u_j + known_i as velocities at z_i, and its derivative by z.
 
     Args:
         model: the model. W: (m,m). z: (m,nq). u: (m,k), the fields at z. known: (m,k).
 
     Returns:
-        (m,nv) values, and derivatives along z_j ⊕ δ: (m,m) where there is no ball (the same for every
-        degree of freedom), else (m,m,nv,nv).
+        (m,nv) values, and derivatives along z_j ⊕ δ: W for every hinge and slide, (m,m,nball,3,3) for balls.
     """
     t, m = tree(model.topology), z.shape[0]
     total = W @ u + known
     value = jax.vmap(lambda z_i, u_i: pullback(model, z_i, u_i))(z, total)
     if not t.balls.size:
-        return value, W
+        return value, Slopes(W, None)
     R = _rotations(model, z)
     P = matmul(transpose(R), _split(model, total)[1])
     # by z_j: ½(tr(P) E − Pᵀ) of P = R_iᵀ R_j; by z_i through R_iᵀ: −½(tr(P) E − P)
     through_j = W[:, :, None, None, None] * _half_trace(matmul(transpose(R)[:, None], R[None]), transposed=True)
     through_i = jnp.eye(m, dtype=z.dtype)[:, :, None, None, None] * -_half_trace(P, transposed=False)[:, None]
-    by_z = jnp.zeros((m, m, model.nv, model.nv), z.dtype)
-    by_z = by_z.at[:, :, t.scalar_v, t.scalar_v].set(W[:, :, None])
-    rows, columns = t.ball_v[:, :, None], t.ball_v[:, None, :]
-    return value, by_z.at[:, :, rows, columns].set(through_j + through_i)
+    return value, Slopes(W, through_j + through_i)
+
+
+def full(model: Model, slopes: Slopes) -> jax.Array:
+    """Slopes as (m,m) where there is no ball (the same for every degree of freedom), else (m,m,nv,nv)."""
+    if slopes.balls is None:
+        return slopes.scalar
+    t, W = tree(model.topology), slopes.scalar
+    by_z = jnp.zeros((*W.shape, model.nv, model.nv), W.dtype).at[:, :, t.scalar_v, t.scalar_v].set(W[:, :, None])
+    return by_z.at[:, :, t.ball_v[:, :, None], t.ball_v[:, None, :]].set(slopes.balls)
 
 
 def _half_trace(P: jax.Array, *, transposed: bool) -> jax.Array:

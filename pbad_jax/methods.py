@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax import continuation, joint_fields, joints, lanes, lbfgs, objectives
+from pbad_jax import continuation, joint_fields, joints, lanes, lbfgs, objectives, tree_solve
 from pbad_jax import kinematics as kin
 from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.errors import Status
@@ -31,6 +31,7 @@ class Solver(NamedTuple):
     method: str  # "lm" or "lbfgs"
     objective: str  # "root", "energy" or "squared"
     twin: str
+    dense: bool  # (nv,nv) matrices, or sweeps over the tree; False for one unknown configuration at a time only
     retry: bool  # another guess where the first failed, for schemes with history
     account: bool  # the work of each force
 
@@ -53,7 +54,7 @@ class Outcome(NamedTuple):
 def step(model: Model, scheme, solver: Solver, dt, state: State, control, status) -> Outcome:
     """One step of length dt by any scheme. `status`: RUNNING, or why there is nothing to solve."""
     method = {Scheme: _collocate, Dirk: _dirk, Variational: _variational}[type(scheme)]
-    s = objectives.here(model, state, control, twin=solver.twin)
+    s = objectives.here(model, state, control, twin=solver.twin, dense=solver.dense)
     return method(model, scheme, solver, dt, s, state, status)
 
 
@@ -89,20 +90,41 @@ def find(
         return jax.vmap(lambda d: kin.retract(model, identity, d))(delta)
 
     longest = jnp.where(kin.tree(model.topology).dof_slide, jnp.inf, LONGEST_TURN).astype(s.q.dtype)
-    algebra = lm.dense(s.metric, energy=energy is not None)
+    algebra = tree_algebra(model, s) if s.metric is None else lm.dense(s.metric, energy=energy is not None)
     family = continuation.Family(evaluate, retract, guess, algebra, continuous, longest, energy)
     settings = lm.Settings(solver.tolerance * objectives.residual_scale(model), solver.max_iterations)
     return continuation.solve(family, settings, status=status)
 
 
+def tree_algebra(model: Model, s: Here) -> lm.Algebra:
+    """J as a tree_solve.Matrix, lengths in the mass matrix at time k; the damped step is −(J + λ mass)⁻¹ r."""
+
+    def solve(data, J, b):
+        return tree_solve.solve(data[0], J.f, J.c, J.A, J.d, J.blocks, b)
+
+    def norm(data, r):
+        return jnp.sqrt(jnp.maximum(r @ solve(data, data[1], r), 0.0))
+
+    def length(data, delta):
+        model, mass = data
+        moved = tree_solve.multiply(model, mass.f, mass.c, mass.A, mass.d, mass.blocks, delta)
+        return jnp.sqrt(jnp.maximum(delta @ moved, 0.0))
+
+    def damped(data, J, r, damping):
+        return -solve(data, J._replace(c=J.c + damping, d=J.d + damping * data[0].armature), r)
+
+    return lm.Algebra((model, tree_solve.mass(model, s.frames)), solve, damped, norm, length)
+
+
 def _by_lbfgs(model: Model, solver: Solver, s: Here, evaluate, energy, direction, status) -> continuation.State:
     """The same, by L-BFGS on the energy or on ½‖L⁻¹ r‖², in whitened exponential coordinates about the first guess."""
-    t, m = kin.tree(model.topology), direction.shape[0]
+    t, m, metric = kin.tree(model.topology), direction.shape[0], s.metric
+    assert metric is not None
     direction = jnp.where(status == lm.RUNNING, direction, 0.0)
     origin = jax.vmap(lambda d: kin.retract(model, kin.identity_increment(model), d))(direction)
 
     def point(y):
-        delta = lm.blockwise(s.metric.inverse.T, y[:, None]).reshape(m, -1)
+        delta = lm.blockwise(metric.inverse.T, y[:, None]).reshape(m, -1)
         return jax.vmap(lambda z_j, d: kin.retract(model, z_j, d))(origin, delta), delta
 
     def in_chart(covector, delta):
@@ -111,18 +133,18 @@ def _by_lbfgs(model: Model, solver: Solver, s: Here, evaluate, energy, direction
         if t.balls.size:
             Jr = joints.right_jacobian(delta[:, t.ball_v])
             g = g.at[:, t.ball_v].set(joints.matvec(joints.transpose(Jr), g[:, t.ball_v]))
-        return lm.whiten(s.metric, g.reshape(-1))
+        return lm.whiten(metric, g.reshape(-1))
 
     def objective(y):
         z, delta = point(y)
         r, J = evaluate(z, 1.0)
         if energy is not None:
             return energy(z, 1.0), in_chart(r, delta)
-        white = lm.whiten(s.metric, r)
-        return 0.5 * white @ white, in_chart(J.T @ lm.blockwise(s.metric.inverse.T, white[:, None])[:, 0], delta)
+        white = lm.whiten(metric, r)
+        return 0.5 * white @ white, in_chart(J.T @ lm.blockwise(metric.inverse.T, white[:, None])[:, 0], delta)
 
     def norm(y):
-        return jnp.linalg.norm(lm.whiten(s.metric, evaluate(point(y)[0], 1.0)[0]))
+        return jnp.linalg.norm(lm.whiten(metric, evaluate(point(y)[0], 1.0)[0]))
 
     tolerance = solver.tolerance * objectives.residual_scale(model)
     y = jnp.zeros(direction.size, s.q.dtype)
@@ -164,7 +186,7 @@ def _collocate(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state:
     if scheme.has_history and solver.retry and solver.method == "lm":
         found = _from_radau(model, scheme, solver, s, eq, found)
     z = found.attempt.x
-    v = objectives.end_velocity(model, s, eq, z, twin=solver.twin)
+    v = objectives.end_velocity(model, s, eq, z, twin=solver.twin, dense=solver.dense)
     history = kin.compose_increment(model, s.q, z[-2]) if scheme.m > 1 else s.q
     work = jnp.zeros(0, s.q.dtype)
     if solver.account:
@@ -173,13 +195,22 @@ def _collocate(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state:
 
 
 def _solve_stages(model, scheme, solver: Solver, s: Here, eq: Equation, direction, status) -> continuation.State:
-    def evaluate(z, h):
-        return objectives.residual_and_matrix(model, s, eq, z, h, twin=solver.twin)
-
-    energy = None
-    if solver.objective == "energy" and scheme.m == 1:
-        energy = lambda z, h: objectives.energy(model, s, eq, z, h)  # noqa: E731
+    evaluate, energy = _stage_equation(model, solver, s, eq)
     return find(model, solver, s, evaluate, eq.nodes, direction, status, not scheme.has_history, energy)
+
+
+def _stage_equation(model: Model, solver: Solver, s: Here, eq: Equation):
+    """(z, h) -> residual and matrix, and (z, h) -> energy where that is the objective."""
+
+    def evaluate(z, h):
+        if solver.dense:
+            return objectives.residual_and_matrix(model, s, eq, z, h, twin=solver.twin)
+        return objectives.residual_and_tree(model, s, eq, z, h)
+
+    def energy(z, h):
+        return objectives.energy(model, s, eq, z, h)
+
+    return evaluate, energy if solver.objective == "energy" else None
 
 
 def _history(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: State, status):
@@ -192,11 +223,13 @@ def _history(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: S
     if scheme.start == "linear":
         return jnp.where(state.has_history, known, _plus(model, h * state.v)), status
     backwards = radau(3 if scheme.order > 3 else 2)
+    newton = solver._replace(method="lm", objective="root", dense=True)
 
     def made(model, s, known, status, h):
         del known
+        s = objectives.here(model, s, s.control, twin=solver.twin)
         eq = objectives.collocation(model, backwards, h, s, None)
-        found = _solve_stages(model, backwards, solver, s, eq, eq.nodes[:, None] * (h * s.v), status)
+        found = _solve_stages(model, backwards, newton, s, eq, eq.nodes[:, None] * (h * s.v), status)
         solved = found.status == Status.CONVERGED
         return found.attempt.x[-1], jnp.where(solved, status, found.status)
 
@@ -246,7 +279,7 @@ def _dirk(model: Model, scheme: Dirk, solver: Solver, dt, s: Here, state: State,
 
     X = T_k + dt Σ a_ij V_j + γ dt V_p,  V_p = V_k + dt Σ a_ij A_j.
     """
-    n, dtype = len(scheme.A), s.q.dtype
+    n, dtype, how = len(scheme.A), s.q.dtype, {"twin": solver.twin, "dense": solver.dense}
     A, nodes, gamma = jnp.asarray(np.tril(scheme.A, -1), dtype), jnp.asarray(scheme.nodes, dtype), scheme.gamma
     last = jnp.concatenate([jnp.zeros(1, dtype), nodes[:-1]])
     weights = jnp.asarray(scheme.A[-1], dtype)
@@ -270,17 +303,12 @@ def _dirk(model: Model, scheme: Dirk, solver: Solver, dt, s: Here, state: State,
         direction = (start + (nodes[i] - last[i]) * dt * before.v)[None]
         done = before.outcome
 
-        def evaluate(z, h):
-            return objectives.residual_and_matrix(model, s, eq, z, h, twin=solver.twin)
-
-        energy = None
-        if solver.objective == "energy":
-            energy = lambda z, h: objectives.energy(model, s, eq, z, h)  # noqa: E731
+        evaluate, energy = _stage_equation(model, solver, s, eq)
         found = find(model, solver, s, evaluate, eq.nodes, direction, done.status, True, energy)
         z = found.attempt.x[0]
-        v = objectives.end_velocity(model, s, eq, found.attempt.x, twin=solver.twin)
+        v = objectives.end_velocity(model, s, eq, found.attempt.x, **how)
         q = kin.compose_increment(model, s.q, z)
-        a = objectives.acceleration(model, q, v, s.time + nodes[i] * dt, s.control, twin=solver.twin)
+        a = objectives.acceleration(model, q, v, s.time + nodes[i] * dt, s.control, **how)
         f = jax.tree.map(lambda x: x[0], objectives.stages(model, s, found.attempt.x).frames)
         rate = Field(kin.velocity_field(model, f, v), joint_fields.rate(model, v, z))
         second = objectives.acceleration_field(model, f, z, v, a)
@@ -316,6 +344,7 @@ def _variational(model: Model, scheme: Variational, solver: Solver, dt, s: Here,
     del scheme
     recurrence = objectives.TWINS[solver.twin]
     tau = _force_at(model, s, s.q, s.v, s.frames, s.time, solver.twin)
+    assert s.mass is not None  # stepping.py sees to it
     momentum = s.mass @ s.v
 
     def tested_at(f, z_at, z, delta: Field):
@@ -357,7 +386,7 @@ def _joint_matrix(model: Model, z: jax.Array) -> jax.Array:
     u = jax.vmap(lambda x: joint_fields.difference(model, x))(one)
     pick = jnp.zeros((2, 2), z.dtype).at[0, 1].set(1.0)
     _, by_z = joint_fields.table(model, pick, one, u, jnp.zeros_like(u))
-    return model.armature[:, None] * by_z[0, 1]
+    return model.armature[:, None] * joint_fields.full(model, by_z)[0, 1]
 
 
 def _half_kick(model: Model, s: Here, q, v, f, mass, dt, twin) -> jax.Array:

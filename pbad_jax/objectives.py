@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pbad_jax import atom, atom_parallel, joint_fields, joints, lanes
+from pbad_jax import atom, atom_parallel, joint_fields, joints, lanes, tree_solve
 from pbad_jax import kinematics as kin
 from pbad_jax.forces import Load, Point, total_load, total_potential
 from pbad_jax.joints import matmul, matvec
@@ -50,8 +50,8 @@ class Here(NamedTuple):
     frames: kin.Frames  # about `origin`
     origin: jax.Array  # (3,) m, the centre of mass
     V: Field  # rates
-    mass: jax.Array  # (nv,nv) mass matrix
-    metric: lanes.Factors  # of the mass matrix
+    mass: jax.Array | None  # (nv,nv) mass matrix
+    metric: lanes.Factors | None  # of the mass matrix
     potential: jax.Array  # () J, of all forces that have one
     time: jax.Array
     control: jax.Array  # (nu,)
@@ -76,17 +76,18 @@ class Stages(NamedTuple):
     frames: kin.Frames
 
 
-def here(model: Model, state: State, control, *, twin: str = "parallel") -> Here:
-    """What is constant during a step from `state`."""
+def here(model: Model, state: "State | Here", control, *, twin: str = "parallel", dense: bool = True) -> Here:
+    """What is constant during a step from `state` (its q, v and time); without `dense` no (nv,nv) matrix is made."""
     L = kin.local_transforms(model, state.q)
     T = TWINS[twin].world_transforms(model, L)
     origin = kin.center_of_mass(model, T)
     f = kin.with_screws(model, kin.shift(T, origin), L)
     V = Field(kin.velocity_field(model, f, state.v), joint_fields.rate(model, state.v))
-    mass = TWINS[twin].mass_matrix(model, f)
+    mass = TWINS[twin].mass_matrix(model, f) if dense else None
+    metric = None if mass is None else lanes.cholesky(mass)
     at = Point(q=state.q, v=state.v, T=T, time=state.time, control=control)
     U = total_potential(model, at)
-    return Here(state.q, state.v, L, f, origin, V, mass, lanes.cholesky(mass), U, state.time, control)
+    return Here(state.q, state.v, L, f, origin, V, mass, metric, U, state.time, control)
 
 
 def collocation(model: Model, scheme: Scheme, dt, s: Here, z_h: jax.Array | None) -> Equation:
@@ -125,32 +126,78 @@ def stages(model: Model, s: Here, z: jax.Array) -> Stages:
     return Stages(z, delta, kin.Frames(*kin.fused(*f)))
 
 
+class _Terms(NamedTuple):
+    """The parts of a residual and its matrix, times dt²; leading axis m."""
+
+    frames: kin.Frames
+    A: jax.Array  # (m,N,3,4)
+    joint_r: jax.Array  # (m,nv) what the joints add to the residual
+    accel: joint_fields.Slopes
+    rate: joint_fields.Slopes
+    load: Load  # dt² τ, dt² ∂τ/∂q, dt ∂τ/∂v
+
+
+def _terms(model: Model, s: Here, eq: Equation, z: jax.Array, h) -> _Terms:
+    dt, st = h * eq.dt, stages(model, s, z)
+    Y, R = _known(eq.accel, h, st.delta), _known(eq.rate, h, st.delta)
+    inertial = matmul(jnp.tensordot(eq.C, st.delta.T, axes=1) + Y.T, model.second_moment)
+    rates, rate_slopes = joint_fields.table(model, eq.D, z, st.delta.joint, R.joint)
+    load = _loads(model, s, eq, st, rates / dt, dt)
+    (A,) = kin.fused(inertial if load.field is None else inertial + dt**2 * load.field)
+    accel, accel_slopes = joint_fields.table(model, eq.C, z, st.delta.joint, Y.joint)
+    joint_r = model.armature * accel - (0.0 if load.tau is None else dt**2 * load.tau)
+    by_q = None if load.dtau_dq is None else dt**2 * load.dtau_dq
+    by_v = None if load.dtau_dv is None else dt * load.dtau_dv
+    load = Load(tau=load.tau, dtau_dq=by_q, dtau_dv=by_v)
+    return _Terms(st.frames, A, joint_r, accel_slopes, rate_slopes, load)
+
+
 def residual_and_matrix(
     model: Model, s: Here, eq: Equation, z: jax.Array, h: Any = 1.0, *, twin: str = "parallel"
 ) -> tuple[jax.Array, jax.Array]:
     """(h dt)² r (m·nv,) and (h dt)² J (m·nv, m·nv) at the increments z (m,nq). kg m² or kg."""
-    recurrence, (m, nv), dt = TWINS[twin], (z.shape[0], model.nv), h * eq.dt
-    st = stages(model, s, z)
-    Y, R = _known(eq.accel, h, st.delta), _known(eq.rate, h, st.delta)
-
-    inertial = matmul(jnp.tensordot(eq.C, st.delta.T, axes=1) + Y.T, model.second_moment)
-    rates, rates_by_z = joint_fields.table(model, eq.D, z, st.delta.joint, R.joint)
-    load = _loads(model, s, eq, st, rates / dt, dt)
-    (A,) = kin.fused(inertial if load.field is None else inertial + dt**2 * load.field)
-    accel, accel_by_z = joint_fields.table(model, eq.C, z, st.delta.joint, Y.joint)
-
-    r = jax.vmap(lambda f, A_i: recurrence.pullback(model, f, A_i))(st.frames, A)
-    joint_r = model.armature * accel - (0.0 if load.tau is None else dt**2 * load.tau)
-
-    blocks = _inertial_blocks(model, recurrence, eq.C, st.frames, A)
-    blocks = blocks + _rows(model.armature, accel_by_z)
-    if load.dtau_dq is not None:
-        blocks = blocks - jnp.eye(m, dtype=z.dtype)[:, :, None, None] * _full(dt**2 * load.dtau_dq)[:, None]
-    if load.dtau_dv is not None:
-        blocks = blocks - _product(dt * load.dtau_dv, rates_by_z)
-    blocks = _exponential_coordinates(model, blocks, joint_r)
+    recurrence, (m, nv) = TWINS[twin], (z.shape[0], model.nv)
+    t = _terms(model, s, eq, z, h)
+    r = jax.vmap(lambda f, A_i: recurrence.pullback(model, f, A_i))(t.frames, t.A)
+    blocks = _inertial_blocks(model, recurrence, eq.C, t.frames, t.A)
+    blocks = blocks + _rows(model.armature, joint_fields.full(model, t.accel))
+    if t.load.dtau_dq is not None:
+        blocks = blocks - jnp.eye(m, dtype=z.dtype)[:, :, None, None] * _full(t.load.dtau_dq)[:, None]
+    if t.load.dtau_dv is not None:
+        blocks = blocks - _product(t.load.dtau_dv, joint_fields.full(model, t.rate))
+    blocks = _exponential_coordinates(model, blocks, t.joint_r)
     J = jnp.moveaxis(blocks, 2, 1).reshape(m * nv, m * nv)
-    return (r + joint_r).reshape(-1), J
+    return (r + t.joint_r).reshape(-1), J
+
+
+def residual_and_tree(
+    model: Model, s: Here, eq: Equation, z: jax.Array, h: Any = 1.0
+) -> tuple[jax.Array, tree_solve.Matrix]:
+    """The same for one stage, (h dt)² r (nv,) and (h dt)² J as a tree_solve.Matrix, in O(N).
+
+    Of a force's derivatives it takes the diagonal and the blocks of the balls: exact for every force of this library;
+    one of your own that couples joints converges more slowly, to the same root.
+    """
+    t, tree = _terms(model, s, eq, z, h), kin.tree(model.topology)
+    f, A, joint_r = jax.tree.map(lambda x: x[0], (t.frames, t.A, t.joint_r))
+    r = tree_solve.pullback(model, f, A) + joint_r
+    zero = jnp.zeros_like(joint_r)
+    by_q, by_q_balls = _on_joints(tree, t.load.dtau_dq, zero)
+    by_v, by_v_balls = _on_joints(tree, t.load.dtau_dv, zero)
+    d = model.armature * t.accel.scalar[0, 0] - by_q - by_v * t.rate.scalar[0, 0]
+    if t.accel.balls is None or t.rate.balls is None:
+        return r, tree_solve.Matrix(f, eq.C[0, 0], A, d, None)
+    blocks = model.armature[tree.ball_v][..., None] * t.accel.balls[0, 0] - 0.5 * joints.hat(joint_r[tree.ball_v])
+    blocks = blocks - by_q_balls - matmul(by_v_balls, t.rate.balls[0, 0])
+    return r, tree_solve.Matrix(f, eq.C[0, 0], A, d.at[tree.ball_v].set(0.0), blocks)
+
+
+def _on_joints(tree: kin.Tree, slope: jax.Array | None, zero: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The diagonal (nv,) and the blocks of the balls (nball,3,3) of a force's derivative (1,nv) or (1,nv,nv)."""
+    slope = zero[None] if slope is None else slope
+    if slope.ndim == 3:
+        return jnp.diagonal(slope[0]), slope[0][tree.ball_v[:, :, None], tree.ball_v[:, None, :]]
+    return slope[0], slope[0][tree.ball_v][..., None] * jnp.eye(3, dtype=zero.dtype)
 
 
 def energy(model: Model, s: Here, eq: Equation, z: jax.Array, h: Any = 1.0) -> jax.Array:
@@ -237,32 +284,47 @@ def stage_rates(eq: Equation, st: Stages) -> Field:
     return jax.tree.map(lambda x, y: jnp.tensordot(eq.D, x, axes=1) + y, st.delta, known)
 
 
-def end_velocity(model: Model, s: Here, eq: Equation, z: jax.Array, *, twin: str = "parallel") -> jax.Array:
-    """The rate of the field at the end node, projected: v_{k+1} = mass_matrix⁻¹ ∂I(V_end, q_{k+1})/∂q_b. (nv,)."""
-    recurrence = TWINS[twin]
+def mass_solve(model: Model, f: kin.Frames, b: jax.Array, *, twin: str = "parallel", dense: bool = True) -> jax.Array:
+    """mass_matrix⁻¹ b (nv,)."""
+    if dense:
+        return lanes.solve(TWINS[twin].mass_matrix(model, f), b)
+    return tree_solve.solve(model, f, 1.0, jnp.zeros_like(f.T), model.armature, None, b)
+
+
+def pull(model: Model, f: kin.Frames, A: jax.Array, *, twin: str = "parallel", dense: bool = True) -> jax.Array:
+    """Σ_l <∂T^l/∂q_x, A^l> (nv,): Alg. 4, by masks (quick for few links) or by sweeps (O(N))."""
+    return TWINS[twin].pullback(model, f, A) if dense else tree_solve.pullback(model, f, A)
+
+
+def end_velocity(model: Model, s: Here, eq: Equation, z: jax.Array, **how) -> jax.Array:
+    """The rate of the field at the end node, projected: v_{k+1} = mass_matrix⁻¹ ∂I(V_end, q_{k+1})/∂q_b. (nv,).
+
+    `how`: the twin, and whether dense matrices are wanted, as in `pull`.
+    """
     st = stages(model, s, z)
     V, f = jax.tree.map(lambda x: x[-1], (stage_rates(eq, st), st.frames))
-    p = recurrence.pullback(model, f, matmul(V.T, model.second_moment))
+    p = pull(model, f, matmul(V.T, model.second_moment), **how)
     p = p + model.armature * joint_fields.pullback(model, z[-1], V.joint)
-    return lanes.solve(recurrence.mass_matrix(model, f), p) / eq.dt
+    return mass_solve(model, f, p, **how) / eq.dt
 
 
-def acceleration(model: Model, q, v, time, control, *, twin: str = "parallel") -> jax.Array:
+def acceleration(model: Model, q, v, time, control, *, twin: str = "parallel", dense: bool = True) -> jax.Array:
     """Joint acceleration (nv,) of the continuous system at (q, v): what a step tends to as dt → 0."""
-    recurrence = TWINS[twin]
     L = kin.local_transforms(model, q)
-    T = recurrence.world_transforms(model, L)
+    T = TWINS[twin].world_transforms(model, L)
     f = kin.with_screws(model, kin.shift(T, kin.center_of_mass(model, T)), L)
     load = total_load(model, Point(q=q, v=v, T=T, time=time, control=control))
     A = matmul(kin.centripetal_field(model, f, v), model.second_moment)
-    return lanes.solve(recurrence.mass_matrix(model, f), generalised_force(model, f, load, A, twin=twin))
+    tau = generalised_force(model, f, load, A, twin=twin, dense=dense)
+    return mass_solve(model, f, tau, twin=twin, dense=dense)
 
 
-def generalised_force(model: Model, f: kin.Frames, load: Load, A=None, *, twin: str = "parallel") -> jax.Array:
+def generalised_force(model: Model, f: kin.Frames, load: Load, A=None, **how) -> jax.Array:
     """τ − ∂T/∂q · (∂Q/∂T + A) (nv,), N or N m: the forces of a Load, less an inertial field A."""
-    parts = [x for x in (A, load.field) if x is not None]
     tau = jnp.zeros(model.nv, f.T.dtype) if load.tau is None else load.tau
-    return tau - TWINS[twin].pullback(model, f, sum(parts)) if parts else tau
+    for field in (A, load.field):
+        tau = tau if field is None else tau - pull(model, f, field, **how)
+    return tau
 
 
 def acceleration_field(model: Model, f: kin.Frames, z: jax.Array, v: jax.Array, a: jax.Array) -> Field:

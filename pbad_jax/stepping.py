@@ -45,7 +45,9 @@ class Options:
             "substep": it is first tried again, legendre from the stages of radau(2), then any scheme in parts of dt,
             down to dt/64.
         account: whether `info.work` and `info.numerical_work` are computed.
-        linear_solver: "auto" or "dense": LU of the Newton matrix.
+        linear_solver: "dense": LU of the Newton matrix. "tree": one sweep inward and one outward, O(N), no matrix; for
+            lm with one unknown configuration at a time (radau(1), legendre(2), dirk). "auto": tree for those from 100
+            degrees of freedom on.
         recurrence: "parallel" (O(log N) deep, the default) or "serial" (the paper's Algorithms 1-3).
 
     Raises:
@@ -87,7 +89,8 @@ class Options:
         _choice("objective", self.objective, ("auto", "root", "energy", "squared"))
         self._check_objective()
         _choice("on_failure", self.on_failure, ("freeze", "substep"))
-        _choice("linear_solver", self.linear_solver, ("auto", "dense"))
+        _choice("linear_solver", self.linear_solver, ("auto", "dense", "tree"))
+        self._check_linear_solver()
         if not isinstance(self.account, bool):
             raise OptionError(f"account is {self.account!r}; it must be True or False")
         _choice("recurrence", self.recurrence, tuple(objectives.TWINS))
@@ -111,6 +114,31 @@ class Options:
                 f"objective 'energy' needs one unknown configuration at a time; {self.scheme.name} has "
                 f"{self.scheme.m}: use 'squared', or dirk(p), whose stages have an energy"
             )
+
+    def _check_linear_solver(self) -> None:
+        """The tree solve has its own conditions."""
+        assert not isinstance(self.scheme, str)
+        if self.linear_solver != "tree":
+            return
+        if self.scheme.m > 1 or isinstance(self.scheme, Variational):
+            raise OptionError(
+                f"linear_solver 'tree' needs a scheme with one unknown configuration at a time that is tested there, "
+                f"radau(1), legendre(2) or dirk(p); got {self.scheme.name}: use 'dense'"
+            )
+        if self.solver == "lbfgs" or self.recurrence == "serial":
+            raise OptionError("linear_solver 'tree' goes with solver='lm' and recurrence='parallel'; use 'dense'")
+
+
+LARGE = 100  # degrees of freedom from which "auto" takes the tree solve
+
+
+def _dense(options: Options, model: Model) -> bool:
+    """Whether (nv,nv) matrices are formed."""
+    if options.linear_solver != "auto":
+        return options.linear_solver == "dense"
+    assert not isinstance(options.scheme, str)
+    fits = options.scheme.m == 1 and not isinstance(options.scheme, Variational)
+    return not (fits and options.solver == "lm" and options.recurrence == "parallel" and model.nv >= LARGE)
 
 
 def _objective(options: Options, model: Model) -> str:
@@ -219,6 +247,7 @@ def _attempt(model: Model, options: Options, tolerance: float, dt, state: State,
         method=options.solver,
         objective=_objective(options, model),
         twin=options.recurrence,
+        dense=_dense(options, model),
         retry=options.on_failure == "substep",
         account=options.account,
     )

@@ -32,6 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax import joints
+from pbad_jax.atom_parallel import wrench
 from pbad_jax.joints import hat, homogeneous, matmul, matvec, transpose
 from pbad_jax.kinematics import Frames, tree
 from pbad_jax.model import Model, Topology
@@ -118,6 +119,27 @@ def _add(x: jax.Array, index: jax.Array, value: jax.Array) -> jax.Array:
 
 
 # --- the matrix ------------------------------------------------------------------------------------------
+
+
+def pullback(model: Model, f: Frames, A: jax.Array) -> jax.Array:
+    """Σ_l <∂T^l/∂q_x, A^l> (nv,) by one sweep, in O(N); atom_parallel.pullback. A: (N,3,4) field."""
+    B = below(model, matmul(A, transpose(homogeneous(f.T))))
+    return jnp.sum(f.s * wrench(B)[tree(model.topology).dof_link], axis=-1)
+
+
+class Matrix(NamedTuple):
+    """J = c ∂²I + Σ <∂²T, A> + joint terms, never formed; the arguments of `solve` and `multiply`."""
+
+    f: Frames
+    c: jax.Array | float
+    A: jax.Array  # (N,3,4)
+    d: jax.Array  # (nv,)
+    blocks: jax.Array | None  # (nball,3,3)
+
+
+def mass(model: Model, f: Frames) -> Matrix:
+    """The mass matrix, armature included."""
+    return Matrix(f, 1.0, jnp.zeros_like(f.T), model.armature, None)
 
 
 def link_terms(model: Model, f: Frames, c: jax.Array | float, A: jax.Array) -> tuple[jax.Array, jax.Array]:

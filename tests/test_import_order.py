@@ -42,6 +42,7 @@ ALLOWED = {
         "schemes",
         "lanes",
         "joint_fields",
+        "tree_solve",
     },
     "newton_euler": {"errors", "joints", "model", "kinematics", "forces"},
     "energy": {"errors", "joints", "model", "kinematics", "forces", "objectives"},

@@ -31,7 +31,8 @@ def plot_energy(
         traj: a Trajectory with q of shape (T, nq); take one lane of a batch.
         path: also save the figure there; its suffix names the format (png, pdf, svg).
         ax: matplotlib axes to draw into; default a new figure.
-        info: of the rollout; failed steps are marked with crosses.
+        info: of the rollout; failed steps are marked with crosses, and with Options(account=True) what the scheme
+            itself took or gave is drawn from the initial energy on: total less that line is the work of the forces.
 
     Returns:
         The matplotlib axes.
@@ -56,6 +57,9 @@ def plot_energy(
     ax.plot(time, kinetic, "--", color="tab:orange", label="kinetic")
     ax.plot(time, potential, ":", color="tab:blue", label="potential")
     ax.plot(time, total, "-", color="black", label="total")
+    if info is not None and info.numerical_work is not None:
+        numerical = total[0] + np.cumsum(np.asarray(info.numerical_work))
+        ax.plot(time, numerical, "-", color="tab:red", lw=1, alpha=0.7, label="start + numerical work")
     if info is not None:
         failed = np.asarray(info.status) != Status.CONVERGED
         if failed.any():
@@ -63,7 +67,7 @@ def plot_energy(
     ax.set(xlabel="time (s)", ylabel="energy (J)")
     ax.set_title(model.topology.name, loc="left")
     ax.grid(alpha=0.3)
-    ax.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, frameon=False)
+    ax.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=5, frameon=False)
     if path is not None:
         with written_whole(path) as file:
             ax.figure.savefig(file, format=picture_format(path), dpi=150)

@@ -1,0 +1,90 @@
+"""One Levenberg–Marquardt iteration with dense matrices and with sweeps over the tree, against the number of links.
+
+One lane, radau(1), float64, chains of universal joints near horizontal at dt = 0.05: evaluation, one solve, one norm.
+Both are timed in turn in one run; `us_per_link` of the tree should be flat.
+"""
+
+import argparse
+import pathlib
+
+import jax
+import jax.numpy as jnp
+from common import timed, write
+from step_time import start_states
+
+import pbad_jax as pbad
+from pbad_jax import levenberg_marquardt as lm
+from pbad_jax import methods, objectives
+
+LINKS = (5, 10, 20, 40, 60, 100, 200, 400, 1000)
+LARGEST_DENSE = 100
+LOOPS = 10
+
+
+def iterations(model, dense: bool):
+    """LOOPS iterations from the same guess, each on the last one's norm so that nothing is hoisted."""
+
+    def run(state):
+        s = objectives.here(model, state, jnp.zeros(model.nu, model.dtype), dense=dense)
+        eq = objectives.collocation(model, pbad.radau(1), jnp.asarray(0.05, model.dtype), s, None)
+
+        def evaluate(z):
+            if dense:
+                return objectives.residual_and_matrix(model, s, eq, z)
+            return objectives.residual_and_tree(model, s, eq, z)
+
+        algebra = methods.tree_algebra(model, s) if s.metric is None else lm.dense(s.metric)
+        longest = jnp.full(model.nv, methods.LONGEST_TURN)
+        problem = lm.Problem(evaluate, lambda z, d: z + d.reshape(z.shape), algebra, longest)
+        settings = lm.Settings(1e-30, 1000)
+        first = lm.iterate(problem, settings, lm.init(problem, (0.05 * state.v)[None]))
+
+        def body(_, norm):
+            return lm.iterate(problem, settings, first._replace(trial=first.trial + 1e-30 * norm)).norm
+
+        return jax.lax.fori_loop(0, LOOPS, body, jnp.zeros((), model.dtype))
+
+    return jax.jit(run)
+
+
+def measure(n: int) -> dict:
+    model = pbad.chain(n)
+    state = jax.tree.map(lambda x: x[0], start_states(model, n, 1))
+    row: dict = {"links": n, "dofs": model.nv}
+    for name in ("tree", "dense"):
+        if name == "dense" and n > LARGEST_DENSE:
+            continue
+        row[f"{name}_us"] = round(1e6 * timed(iterations(model, name == "dense"), state)["least"] / LOOPS, 2)
+    return row | {"tree_us_per_link": round(row["tree_us"] / n, 3)}
+
+
+def picture(rows: list[dict], path: pathlib.Path) -> None:
+    import matplotlib.figure
+
+    figure = matplotlib.figure.Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, mark in (("dense", "o-"), ("tree", "s-")):
+        some = [r for r in rows if f"{name}_us" in r]
+        axes.loglog([r["links"] for r in some], [r[f"{name}_us"] for r in some], mark, label=name)
+    axes.set(xlabel="links", ylabel="one iteration, µs", title="radau(1), one lane, float64")
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="two sizes: does the script run?")
+    parser.add_argument("--out", type=pathlib.Path, default=None)
+    arguments = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    rows, path = [], write("linear_solver", [], arguments.out)
+    for n in LINKS[:2] if arguments.quick else LINKS:
+        rows.append(measure(n))
+        print(rows[-1], flush=True)
+        path = write("linear_solver", rows, arguments.out)
+    picture(rows, path.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()

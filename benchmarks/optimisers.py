@@ -1,0 +1,78 @@
+"""The paper's comparison of optimisers: iterations of LM and L-BFGS in every step, 10 and 40 links, both objectives.
+
+The paper (fig. OPTProf): dt = 0.05, second-order scheme; L-BFGS takes about ten times the iterations of LM, ‖r‖² more than
+the energy, and the counts hardly depend on the number of links. Here: legendre(2), the paper's scheme, same tolerance.
+"""
+
+import argparse
+import pathlib
+
+import jax
+import numpy as np
+from common import timed, write
+from step_time import start_states
+
+import pbad_jax as pbad
+
+CASES = [("lm", "root"), ("lm", "energy"), ("lbfgs", "energy"), ("lbfgs", "squared")]
+DT = 0.05
+
+
+def measure(links: int, solver: str, objective: str, seconds: float) -> dict:
+    model = pbad.chain(links)
+    state = jax.tree.map(lambda x: x[0], start_states(model, links, 1))
+    options = pbad.Options(
+        DT, "legendre2", tolerance=1e-7, solver=solver, objective=objective, max_iterations=3000, linear_solver="auto"
+    )
+    steps = round(seconds / DT)
+
+    def run():
+        return pbad.rollout(model, state, n_steps=steps, options=options, progress=False)
+
+    _, info = jax.block_until_ready(run())
+    spent = timed(run, repeats=2)["least"]
+    ok = np.asarray(info.status) == pbad.Status.CONVERGED
+    return {
+        "links": links,
+        "solver": solver,
+        "objective": objective,
+        "steps": steps,
+        "failed_steps": int((~ok).sum()),
+        "mean_iterations": round(float(np.mean(np.asarray(info.iterations)[ok])), 2),
+        "us_per_step": round(1e6 * spent / steps, 1),
+        "iterations": np.asarray(info.iterations).tolist(),
+    }
+
+
+def picture(rows: list[dict], path: pathlib.Path) -> None:
+    import matplotlib.figure
+
+    figure = matplotlib.figure.Figure(figsize=(9, 3.5), layout="constrained")
+    for axes, links in zip(figure.subplots(1, 2, sharey=True), sorted({r["links"] for r in rows})):
+        for r in rows:
+            if r["links"] == links:
+                time = DT * np.arange(1, r["steps"] + 1)
+                axes.semilogy(time, np.maximum(r["iterations"], 1), label=f"{r['solver']}, {r['objective']}")
+        axes.set(xlabel="time (s)", ylabel="iterations a step", title=f"{links} links, legendre(2), dt = {DT} s")
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="4 links, half a second: does the script run?")
+    parser.add_argument("--out", type=pathlib.Path, default=None)
+    arguments = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    rows, path = [], write("optimisers", [], arguments.out)
+    for links in (4,) if arguments.quick else (10, 40):
+        for solver, objective in CASES:
+            rows.append(measure(links, solver, objective, 0.5 if arguments.quick else 10.0))
+            print({k: v for k, v in rows[-1].items() if k != "iterations"}, flush=True)
+            path = write("optimisers", rows, arguments.out)
+    picture(rows, path.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()

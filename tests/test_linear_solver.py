@@ -1,0 +1,73 @@
+"""Steps by tree sweeps equal steps by dense factorisation; so do the residual and the matrix they start from."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import DTYPE, FLOAT32, TOL, Case, assert_close
+from test_dynamics import free_tree, moving
+from test_objectives import SCHEMES, draw
+
+import pbad_jax as pbad
+from pbad_jax import kinematics as kin
+from pbad_jax import objectives, tree_solve
+
+
+@functools.partial(jax.jit, static_argnames="scheme")
+def both(model, scheme, dt, q, v, q_h, z, control):
+    s = objectives.here(model, pbad.make_state(model, q, v), control)
+    z_h = kin.increment_between(model, q, q_h) if scheme.has_history else None
+    eq = objectives.collocation(model, scheme, dt, s, z_h)
+    r, J = objectives.residual_and_matrix(model, s, eq, z)
+    r_tree, M = objectives.residual_and_tree(model, s, eq, z)
+    J_tree = jax.vmap(lambda x: tree_solve.multiply(model, *M, x), out_axes=1)(jnp.eye(model.nv, dtype=r.dtype))
+    return r, J, r_tree, J_tree, tree_solve.solve(model, *M, r)
+
+
+@pytest.mark.parametrize("name, topology", [("radau1", "free"), ("radau1", "many joints"), ("legendre2", "balls")])
+def test_residual_and_matrix_equal_the_dense_ones(name, topology):
+    """With springs, dampers, servos and armature, also on balls."""
+    for seed in range(5):
+        model, (q, v, q_h, z, control) = draw(Case(topology, seed, "generic", "generic"), SCHEMES[name], 0.4)
+        r, J, r_tree, J_tree, x = both(model, SCHEMES[name], jnp.asarray(0.1, DTYPE), q, v, q_h, z, control)
+        assert_close(r_tree, r, 10 * TOL["twin"])
+        assert_close(J_tree, J, 10 * TOL["twin"])
+        if not FLOAT32:
+            assert_close(x, np.linalg.solve(J, r), 1e-10)
+
+
+@pytest.mark.parametrize("scheme", ["radau1", "dirk2", pytest.param("legendre2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("make", [free_tree, lambda: pbad.chain(12)], ids=["tree", "chain"])
+def test_steps_equal_the_dense_ones(scheme, make):
+    model = make()
+    ends = []
+    for linear_solver in ("dense", "tree"):
+        options = pbad.Options(dt=0.02, scheme=scheme, linear_solver=linear_solver)
+        traj, info = pbad.rollout(model, moving(model), n_steps=10, options=options)
+        info.assert_ok()
+        ends.append(traj.q[-1])
+    np.testing.assert_allclose(*ends, atol=1e-3 if FLOAT32 else 1e-8)
+
+
+def test_many_lanes():
+    model = pbad.chain(8)
+    step = pbad.make_step(pbad.Options(dt=0.05, scheme="radau1", linear_solver="tree"))
+    angles = jnp.asarray(np.random.default_rng(5).uniform(-1.5, 1.5, (64, model.nq)), DTYPE)
+    states, info = jax.jit(jax.vmap(lambda q: step(model, pbad.make_state(model, q))))(angles)
+    assert np.all(info.status == pbad.Status.CONVERGED) and np.all(np.isfinite(states.q))
+
+
+def test_auto_takes_the_tree_for_large_models_and_says_where_it_cannot():
+    from pbad_jax.stepping import LARGE, _dense
+
+    small, large = pbad.chain(2), pbad.chain(LARGE // 2)
+    auto = pbad.Options(dt=0.1, scheme="radau1")
+    assert _dense(auto, small) and not _dense(auto, large)
+    assert _dense(pbad.Options(dt=0.1, scheme="radau2"), large) and _dense(
+        pbad.Options(dt=0.1, scheme="variational"), large
+    )
+    for bad in (dict(scheme="radau2"), dict(scheme="variational"), dict(scheme="radau1", recurrence="serial")):
+        with pytest.raises(pbad.OptionError, match="linear_solver 'tree'"):
+            pbad.Options(dt=0.1, linear_solver="tree", **bad)
