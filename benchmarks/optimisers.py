@@ -1,7 +1,7 @@
 """The paper's comparison of optimisers: iterations of LM and L-BFGS in every step, 10 and 40 links, both objectives.
 
-The paper (fig. OPTProf): dt = 0.05, second-order scheme; L-BFGS takes about ten times the iterations of LM, ‖r‖² more than
-the energy, and the counts hardly depend on the number of links. Here: legendre(2), the paper's scheme, same tolerance.
+The paper (fig. OPTProf): dt = 0.05, second-order scheme; L-BFGS takes about ten times the iterations of LM, ‖r‖² more
+than the energy, and the counts hardly depend on the number of links. Here: legendre(2), the paper's scheme.
 """
 
 import argparse

@@ -1,20 +1,21 @@
 """Continuation: r(x; h) = 0 at h = 1 by way of smaller h, when the direct attempt fails. Knows no physics.
 
 The family is such that h → 0 is trivial (a time step of length h dt). If Levenberg–Marquardt does not converge from the
-plain guess, solve for h = 1/2, extrapolate that root to a larger h, and so on, halving the stride where an attempt
-fails. So the root at h = 1 is approached along the branch that starts at h = 0, the physical one; an attempt whose
-Newton step leaps to another branch is not noticed here (stepping.py tests the end state for continuity).
+plain guess, or to a root that is not accepted, solve for h = 1/2, extrapolate that root to a larger h, and so on,
+halving the stride where an attempt fails. So the root at h = 1 is approached along the branch that starts at h = 0, the
+physical one. An attempt whose Newton step leaps to another branch is noticed only as far as `accept` can tell.
 
 Everything is one loop with one evaluation in its body, so it costs no compile time and, where the first attempt
 converges, nothing at all.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from pbad_jax import lanes
 from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.errors import Status
 
@@ -29,6 +30,7 @@ class Family(NamedTuple):
     evaluate: (x, h) -> (r, J). retract: (x, δ) -> x. guess: (x_done, h_done, h) -> x, an extrapolation; h_done = 0
     means that nothing has been solved yet. algebra, longest, merit: as in levenberg_marquardt.Problem.
     continuous: False where only h = 1 makes sense; then there is one attempt with all iterations.
+    accept: (data, x, J) -> () bool, whether a root is on the branch; None, always. data: a pytree for it.
     """
 
     evaluate: Callable
@@ -38,6 +40,8 @@ class Family(NamedTuple):
     continuous: bool
     longest: jax.Array | float = float("inf")
     merit: Callable | None = None
+    accept: Callable | None = None
+    data: Any = None
 
 
 class State(NamedTuple):
@@ -65,6 +69,7 @@ def iterate(family: Family, settings: lm.Settings, s: State) -> State:
     """One Levenberg–Marquardt iteration, and where it ended an attempt, the choice of the next."""
     limit = ATTEMPT if family.continuous else settings.max_iterations
     attempt = lm.iterate(_problem(family, s.h), settings._replace(max_iterations=limit), s.attempt)
+    attempt = _judged(family, s, attempt)
     iterations = s.iterations + (s.attempt.iterations >= 0)
     ended = attempt.status != lm.RUNNING
     solved = attempt.status == Status.CONVERGED
@@ -99,6 +104,20 @@ def iterate(family: Family, settings: lm.Settings, s: State) -> State:
         status=status,
     )
     return _if_running(s, after)
+
+
+def _judged(family: Family, s: State, attempt: lm.SolveState) -> lm.SolveState:
+    """BRANCH instead of CONVERGED where the root is not accepted."""
+    if family.accept is None:
+        return attempt
+    found = (attempt.status == Status.CONVERGED) & (s.status == lm.RUNNING)
+    good = lanes.rarely(found, _yes, family.accept, family.data, attempt.x, attempt.J)
+    return attempt._replace(status=jnp.where(found & ~good, jnp.int8(Status.BRANCH), attempt.status))
+
+
+def _yes(data, x, J) -> jax.Array:
+    del data, x, J
+    return jnp.ones((), bool)
 
 
 def _if_running(s: State, after: State) -> State:

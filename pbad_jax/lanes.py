@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_batching import custom_vmap
 
 PANELS = 8  # loops that the written-out elimination consists of, at most; finished columns are dropped between them
@@ -38,25 +39,41 @@ def _solve(A: jax.Array, b: jax.Array) -> jax.Array:
 @_solve.def_vmap
 def _solve_lanes(axis_size, in_batched, A, b):
     A, b = (x if batched else jnp.broadcast_to(x, (axis_size, *x.shape)) for x, batched in zip((A, b), in_batched))
-    return eliminate(A, b), True
+    return eliminate(A, b)[0], True
 
 
-def eliminate(A: jax.Array, b: jax.Array) -> jax.Array:
-    """A⁻¹ b for lanes A (B,n,n), b (B,n), by Gauss-Jordan elimination with partial pivoting.
+@custom_vmap
+def sign_of_determinant(A: jax.Array) -> jax.Array:
+    """−1, 0 or 1, () of A's dtype; NaN where A is not finite. A: (n,n)."""
+    lu, pivots, _ = jax.lax.linalg.lu(A)
+    swaps = jnp.sum(pivots != jnp.arange(A.shape[0]))
+    return jnp.prod(jnp.sign(jnp.diagonal(lu))) * (1 - 2 * (swaps % 2))
 
-    Rows are not exchanged: each keeps its place, and the order in which they were chosen is applied at the end.
+
+@sign_of_determinant.def_vmap
+def _sign_lanes(axis_size, in_batched, A):
+    del axis_size, in_batched
+    return eliminate(A, A[..., 0])[1], True
+
+
+def eliminate(A: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A⁻¹ b (B,n) and the sign of det A (B,) for lanes A (B,n,n), b (B,n), by Gauss-Jordan elimination.
+
+    Pivots are the largest of their column. Rows are not exchanged: each keeps its place, and the order in which they
+    were chosen is applied at the end.
     """
     lanes, n = b.shape
     if n == 0:
-        return b
+        return b, jnp.ones(lanes, b.dtype)
     panel = max(SMALLEST_PANEL, -(-n // PANELS))
     W = jnp.concatenate([A, b[..., None]], axis=-1)  # columns from the first unfinished one on
     used = jnp.zeros((lanes, n), bool)
     order = jnp.zeros((lanes, n), jnp.int32)
+    sign = jnp.ones(lanes, b.dtype)
     for first in range(0, n, panel):
 
         def column(k, state, first=first):
-            W, used, order = state
+            W, used, order, sign = state
             c = jax.lax.dynamic_index_in_dim(W, k - first, 2, keepdims=False)
             p = jnp.argmax(jnp.where(used, -1.0, jnp.abs(c)), axis=1)
             chosen = jnp.arange(n) == p[:, None]
@@ -64,12 +81,15 @@ def eliminate(A: jax.Array, b: jax.Array) -> jax.Array:
             pivot = jax.lax.dynamic_index_in_dim(row, k - first, 1, keepdims=True)
             multiple = jnp.where(chosen, pivot - 1.0, c)  # leaves the chosen row divided by its pivot
             W = W - multiple[:, :, None] * (row / pivot)[:, None, :]
-            return W, used | chosen, jax.lax.dynamic_update_index_in_dim(order, p.astype(jnp.int32), k, 1)
+            order = jax.lax.dynamic_update_index_in_dim(order, p.astype(jnp.int32), k, 1)
+            return W, used | chosen, order, sign * jnp.sign(pivot[:, 0])
 
         last = min(n, first + panel)
-        W, used, order = jax.lax.fori_loop(first, last, column, (W, used, order))
+        W, used, order, sign = jax.lax.fori_loop(first, last, column, (W, used, order, sign))
         W = W[:, :, last - first :]
-    return jnp.take_along_axis(W[:, :, 0], order, axis=1)
+    later = np.triu(np.ones((n, n), bool), 1)
+    inversions = jnp.sum(later & (order[:, :, None] > order[:, None, :]), axis=(1, 2))
+    return jnp.take_along_axis(W[:, :, 0], order, axis=1), sign * (1 - 2 * (inversions % 2))
 
 
 class Factors(NamedTuple):

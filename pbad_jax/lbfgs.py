@@ -65,6 +65,7 @@ def minimise(
         value, gradient = map(jnp.asarray, value_and_gradient(y, state=memory))
         finite = jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient))
         stuck = jnp.where(value < s.value, 0, s.stuck + 1).astype(jnp.int32)
+        memory = jax.tree.map(lambda a, b: jnp.where(stuck > 0, a, b), method.init(y), memory)  # uphill: forget it
         status = jnp.int8(RUNNING)
         status = jnp.where(s.iterations + 1 >= max_iterations, jnp.int8(Status.MAX_ITER), status)
         status = jnp.where(stuck >= STUCK, jnp.int8(Status.STALLED), status)

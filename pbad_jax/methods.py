@@ -4,6 +4,7 @@ Collocations (radau, legendre) solve all stages together; dirk solves them one a
 solves one equation at q_k. Nothing here decides what becomes of a failed step: stepping.py does.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -59,7 +60,17 @@ def step(model: Model, scheme, solver: Solver, dt, state: State, control, status
 
 
 def find(
-    model: Model, solver: Solver, s: Here, evaluate, nodes, direction, status, continuous=True, energy=None
+    model: Model,
+    solver: Solver,
+    s: Here,
+    evaluate,
+    nodes,
+    direction,
+    status,
+    *,
+    continuous: bool = True,
+    energy=None,
+    det_C: float = 1.0,
 ) -> continuation.State:
     """The increments z (m,nq) where the residual vanishes, by continuation.State.
 
@@ -71,6 +82,7 @@ def find(
         status: RUNNING, or a Status to be passed through.
         continuous: whether h → 0 is trivial.
         energy: (z, h) -> () whose gradient is the residual, where the objective is the energy.
+        det_C: of the scheme's table.
     """
     if solver.method == "lbfgs":
         return _by_lbfgs(model, solver, s, evaluate, energy, direction, status)
@@ -91,7 +103,8 @@ def find(
 
     longest = jnp.where(kin.tree(model.topology).dof_slide, jnp.inf, LONGEST_TURN).astype(s.q.dtype)
     algebra = tree_algebra(model, s) if s.metric is None else lm.dense(s.metric, energy=energy is not None)
-    family = continuation.Family(evaluate, retract, guess, algebra, continuous, longest, energy)
+    accept = functools.partial(_on_the_branch, det_C)
+    family = continuation.Family(evaluate, retract, guess, algebra, continuous, longest, energy, accept, model)
     settings = lm.Settings(solver.tolerance * objectives.residual_scale(model), solver.max_iterations)
     return continuation.solve(family, settings, status=status)
 
@@ -103,12 +116,10 @@ def tree_algebra(model: Model, s: Here) -> lm.Algebra:
         return tree_solve.solve(data[0], J.f, J.c, J.A, J.d, J.blocks, b)
 
     def norm(data, r):
-        return jnp.sqrt(jnp.maximum(r @ solve(data, data[1], r), 0.0))
+        return jnp.sqrt(jnp.maximum(tree_solve.inverse_quadratic(data[0], data[1], r), 0.0))
 
     def length(data, delta):
-        model, mass = data
-        moved = tree_solve.multiply(model, mass.f, mass.c, mass.A, mass.d, mass.blocks, delta)
-        return jnp.sqrt(jnp.maximum(delta @ moved, 0.0))
+        return jnp.sqrt(jnp.maximum(tree_solve.quadratic(data[0], data[1], delta), 0.0))
 
     def damped(data, J, r, damping):
         return -solve(data, J._replace(c=J.c + damping, d=J.d + damping * data[0].armature), r)
@@ -150,12 +161,41 @@ def _by_lbfgs(model: Model, solver: Solver, s: Here, evaluate, energy, direction
     y = jnp.zeros(direction.size, s.q.dtype)
     found = lbfgs.minimise(objective, norm, tolerance, solver.max_iterations, y, status=status)
     z, _ = point(found.y)
+    _, J = evaluate(z, 1.0)
     one, zero = jnp.ones((), s.q.dtype), jnp.zeros((), s.q.dtype)
     solved = found.status == Status.CONVERGED
     at = lm.SolveState(
-        z, found.y, zero, norm(found.y), found.value, z, found.gradient, zero, found.iterations, found.status
+        z, found.y, J, norm(found.y), found.value, z, found.gradient, zero, found.iterations, found.status
     )
     return continuation.State(at, one, jnp.where(solved, one, zero), z, one, found.iterations, found.status)
+
+
+LARGE_TURN = 1.0  # rad a step from which a fold matters; below, an unstable force at a large dt may look like one
+
+
+def _on_the_branch(det_C: float, model: Model, z: jax.Array, J) -> jax.Array:
+    """Whether a root can be reached from dt = 0 without J becoming singular: a necessary condition, () bool.
+
+    At dt = 0 J is C ⊗ mass. One unknown configuration: J has to be positive definite still (its symmetric part; that
+    is, the root minimises the energy). Several: det J has to have the sign that it had there. Only asked where a joint
+    has turned by more than LARGE_TURN: radau(1), say, has a root at which a fast rotor runs backwards.
+    """
+    if isinstance(J, tree_solve.Matrix):
+        connected = tree_solve.positive(model, J)
+    elif J.shape[0] == model.nv:
+        connected = jnp.all(jnp.isfinite(lanes.cholesky(0.5 * (J + J.T)).factor))
+    else:
+        connected = lanes.sign_of_determinant(J) * np.sign(det_C) ** model.nv > 0
+    return connected | (_largest_turn(model, z) < LARGE_TURN)
+
+
+def _largest_turn(model: Model, z: jax.Array) -> jax.Array:
+    """The largest angle (rad) that a hinge or ball has turned, of z (m,nq)."""
+    t = kin.tree(model.topology)
+    turns = [jnp.zeros(1, z.dtype), jnp.abs(z[:, t.scalar_q[t.hinge[t.scalar_links]]]).reshape(-1)]
+    if t.balls.size:
+        turns.append(jnp.linalg.norm(joints.quaternion_log(z[:, t.ball_q]), axis=-1).reshape(-1))
+    return jnp.max(jnp.concatenate(turns))
 
 
 def _outcome(model: Model, found: continuation.State, z, v, history, work) -> Outcome:
@@ -196,7 +236,9 @@ def _collocate(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state:
 
 def _solve_stages(model, scheme, solver: Solver, s: Here, eq: Equation, direction, status) -> continuation.State:
     evaluate, energy = _stage_equation(model, solver, s, eq)
-    return find(model, solver, s, evaluate, eq.nodes, direction, status, not scheme.has_history, energy)
+    det_C = float(np.linalg.det(scheme.C))
+    how = {"continuous": not scheme.has_history, "energy": energy, "det_C": det_C}
+    return find(model, solver, s, evaluate, eq.nodes, direction, status, **how)
 
 
 def _stage_equation(model: Model, solver: Solver, s: Here, eq: Equation):
@@ -304,7 +346,7 @@ def _dirk(model: Model, scheme: Dirk, solver: Solver, dt, s: Here, state: State,
         done = before.outcome
 
         evaluate, energy = _stage_equation(model, solver, s, eq)
-        found = find(model, solver, s, evaluate, eq.nodes, direction, done.status, True, energy)
+        found = find(model, solver, s, evaluate, eq.nodes, direction, done.status, energy=energy)
         z = found.attempt.x[0]
         v = objectives.end_velocity(model, s, eq, found.attempt.x, **how)
         q = kin.compose_increment(model, s.q, z)

@@ -66,6 +66,8 @@ class StepInfo:
     def first_bad_step(self) -> jax.Array:
         """Index of the first step that did not converge, −1 where all did: (), or one for each lane."""
         bad = jnp.atleast_1d(self.status) != Status.CONVERGED
+        if not bad.shape[-1]:
+            return jnp.full(bad.shape[:-1], -1, jnp.int32)
         return jnp.where(jnp.any(bad, -1), jnp.argmax(bad, -1), -1).astype(jnp.int32)
 
     def assert_ok(self) -> None:

@@ -321,6 +321,7 @@ def _continuity(model: Model, dt, v_old, found: methods.Outcome) -> jax.Array:
     A hinge may turn by the mean of both rates, plus half of each, plus half a turn; a ball likewise, plus a quarter of
     one, as far as its rotation (at most half a turn) can tell. A slide is not asked, because positions are not periodic
     and a far root would have a large residual energy.
+    (The solver has its own test for roots beyond a fold: methods.py.)
     """
     t = kin.tree(model.topology)
     mean, slack = 0.5 * dt * (v_old + found.v), 0.5 * jnp.abs(dt) * (jnp.abs(v_old) + jnp.abs(found.v))
@@ -375,16 +376,23 @@ def _in_parts(model: Model, options: Options, tolerance: float, state: State, co
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), none)
     first = _Parts(state, empty, jnp.int32(0), jnp.int32(FINEST), jnp.int32(0))
     last = jax.lax.while_loop(go_on, part, first)
-    complete = last.done == FINEST
+    complete, divided = last.done == FINEST, last.tries > 1
     after = jax.tree.map(lambda a, b: jnp.where(complete, a, b), last.state, state)
-    divided = last.info.substeps > 1
+    tired = ~complete & (last.info.status == Status.CONVERGED)  # MOST_TRIES
+    status = jnp.where(tired, jnp.int8(Status.MAX_ITER), last.info.status)
     after = dataclasses.replace(
         after,
-        status=last.info.status,
+        status=status,
         time=jnp.where(complete, state.time + dt, state.time),
-        has_history=jnp.where(divided, False, after.has_history),
+        has_history=jnp.where(complete & divided, False, after.has_history),
     )
-    return after, dataclasses.replace(last.info, reached=jnp.where(divided, last.done / FINEST, last.info.reached))
+    info = dataclasses.replace(
+        last.info,
+        status=status,
+        substeps=jnp.maximum(last.info.substeps, 1),
+        reached=jnp.where(divided, last.done / FINEST, last.info.reached).astype(model.dtype),
+    )
+    return after, info
 
 
 def _together(done: StepInfo, part: StepInfo) -> StepInfo:

@@ -207,8 +207,50 @@ def solve(
     )
 
 
+def quadratic(model: Model, J: Matrix, x: jax.Array) -> jax.Array:
+    """Xᵀ J x (), in O(N), for a mass matrix (A = 0)."""
+    E, _ = link_terms(model, J.f, J.c, J.A)
+    twist = above(model, _on_links(model, J.f.s * x[:, None]))
+    return jnp.sum(twist * matvec(E, twist)) + jnp.sum(J.d * x * x)
+
+
+def inverse_quadratic(model: Model, J: Matrix, b: jax.Array) -> jax.Array:
+    """Bᵀ J⁻¹ b (), in O(N) and one sweep, for a mass matrix: Σ e² / D over the eliminated dofs."""
+    gain, e, _ = _inward(model, J.f, J.c, J.A, J.d, J.blocks, b)
+    return jnp.sum(gain[..., 6] * e)
+
+
+def positive(model: Model, J: Matrix) -> jax.Array:
+    """Whether every pivot of the elimination is positive, () bool: on hinges and slides, J is positive definite."""
+    return jnp.all(_inward(model, J.f, J.c, J.A, J.d, J.blocks, jnp.zeros_like(J.d))[2])
+
+
+def _on_links(model: Model, x: jax.Array) -> jax.Array:
+    """The sum of (nv,...) over the degrees of freedom of every link, (N,...)."""
+    out = jnp.zeros((model.topology.n_links, *x.shape[1:]), x.dtype)
+    return out.at[tree(model.topology).dof_link].add(x)
+
+
 def _solve(model: Model, f: Frames, c, A: jax.Array, d: jax.Array, blocks: jax.Array | None, b: jax.Array):
     """The two sweeps."""
+    s = schedule(model.topology)
+    gain, _, _ = _inward(model, f, c, A, d, blocks, b)
+    S = _padded(f.s, 1)[s.dofs[s.link]]
+
+    def outward(twist, row):
+        """Twist (N+2,6) holds ν."""
+        link, parent, S, gain = row
+        nu = _get(twist, parent)
+        delta = gain[..., 6] - matvec(gain[..., :6], nu)
+        return _add(twist, link, nu + jnp.sum(S * delta[..., None], axis=-2)), delta
+
+    zero = jnp.zeros((model.topology.n_links + 2, 6), b.dtype)
+    _, delta = jax.lax.scan(outward, zero, (s.link, s.parent, S, gain), reverse=True)
+    return delta.reshape(-1)[s.place]
+
+
+def _inward(model: Model, f: Frames, c, A: jax.Array, d: jax.Array, blocks: jax.Array | None, b: jax.Array):
+    """D⁻¹ [Vᵀ, e] (rows,width,slots,7), the eliminated right-hand sides e (rows,width,slots), and whether det D > 0."""
     s = schedule(model.topology)
     dofs = s.dofs[s.link]
     S = _padded(f.s, 1)[dofs]  # (rows,width,slots,6)
@@ -225,23 +267,14 @@ def _solve(model: Model, f: Frames, c, A: jax.Array, d: jax.Array, blocks: jax.A
         L = commutator(w[..., None, :], S)
         SZ = matmul(S, here[..., :7])
         D = matmul(SZ[..., :6], transpose(S)) + joint
-        gain = _small_solve(D, dofs == model.nv, SZ + jnp.concatenate([L, rhs[..., None]], axis=-1))
+        e = SZ[..., 6] + rhs
+        gain = _small_solve(D, dofs == model.nv, jnp.concatenate([SZ[..., :6] + L, e[..., None]], axis=-1))
         U = matmul(S, transpose(P)) + L
         change = matmul(transpose(U), gain)
         change = jnp.concatenate([change, jnp.zeros_like(w)[..., None]], axis=-1)
-        return _add(Z, parent, here - change), gain
+        return _add(Z, parent, here - change), (gain, e, _determinant(D, dofs == model.nv) > 0)
 
-    def outward(twist, row):
-        """Twist (N+2,6) holds ν."""
-        link, parent, S, gain = row
-        nu = _get(twist, parent)
-        delta = gain[..., 6] - matvec(gain[..., :6], nu)
-        return _add(twist, link, nu + jnp.sum(S * delta[..., None], axis=-2)), delta
-
-    _, gain = jax.lax.scan(inward, Z, (s.link, s.parent, dofs, S, joint, rhs))
-    zero = jnp.zeros_like(Z[:, :, 0])
-    _, delta = jax.lax.scan(outward, zero, (s.link, s.parent, S, gain), reverse=True)
-    return delta.reshape(-1)[s.place]
+    return jax.lax.scan(inward, Z, (s.link, s.parent, dofs, S, joint, rhs))[1]
 
 
 def _joint_terms(model: Model, d: jax.Array, blocks: jax.Array | None) -> jax.Array:
@@ -249,6 +282,12 @@ def _joint_terms(model: Model, d: jax.Array, blocks: jax.Array | None) -> jax.Ar
     dofs, balls = schedule(model.topology).dofs, tree(model.topology).balls
     joint = _padded(d, 1)[dofs][..., None] * np.eye(dofs.shape[1], dtype=d.dtype)
     return joint.at[balls].add(blocks) if blocks is not None and balls.size else joint
+
+
+def _determinant(D: jax.Array, absent: jax.Array) -> jax.Array:
+    """Det D (width,) of one row, over the slots that are not `absent`."""
+    D = D + jnp.where(absent[..., None], np.eye(D.shape[-1], dtype=D.dtype), 0.0)
+    return D[..., 0, 0] if D.shape[-1] == 1 else jnp.sum(jnp.cross(D[..., 0, :], D[..., 1, :]) * D[..., 2, :], axis=-1)
 
 
 def _small_solve(D: jax.Array, absent: jax.Array, R: jax.Array) -> jax.Array:

@@ -262,3 +262,20 @@ def test_float32_follows_float64():
         b, _ = pbad.rollout(double, pbad.make_state(double, q), n_steps=round(1 / dt), options=pbad.Options(dt=dt))
         assert np.all(np.asarray(ia.status) == 0) and a.q.dtype == jnp.float32
         np.testing.assert_allclose(a.q, b.q, atol=1e-3)
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize("scheme", ["radau1", "radau2", "dirk2"])
+def test_a_fast_rotor_is_never_sent_backwards(scheme):
+    """At v rad a step radau(1) has the root atan v; from 2.75 on Newton finds atan v + π, an energy maximum."""
+    body = pbad.Body("rod", 1.0, com=(0, 0, -0.5), inertia=0.1 * np.eye(3), joints=[pbad.Joint("hinge", (1, 0, 0))])
+    model = pbad.build_model([body], gravity=(0, 0, 0))
+    speeds = np.arange(0.25, 6.2, 0.25)  # from a turn a step on, the count of turns is a guess
+    for linear_solver in ("dense", "tree") if scheme != "radau2" else ("dense",):
+        step = pbad.make_step(pbad.Options(1.0, scheme, linear_solver=linear_solver))
+        lanes = jax.vmap(lambda v, step=step: step(model, pbad.make_state(model, [0.0], v[None])))
+        states, info = jax.jit(lanes)(speeds)
+        assert np.all(info.status == pbad.Status.CONVERGED)
+        assert np.all(states.v > 0) and np.all(states.v[:, 0] < speeds)
+        if scheme == "radau1":
+            np.testing.assert_allclose(states.q[:, 0], np.arctan(speeds), atol=1e-9)

@@ -3,7 +3,6 @@
 import importlib
 import os
 import random
-import time
 import warnings
 from typing import Any
 
@@ -49,12 +48,10 @@ URDF = """<robot name="r">
 </robot>"""
 
 
-def refused(source, *words, error: Any = pbad.ModelFileError, seconds=2.0) -> Any:
-    """The error, after checking its type, its words and how long it took."""
-    start = time.perf_counter()
+def refused(source, *words, error: Any = pbad.ModelFileError) -> Any:
+    """The error, after checking its type and its words."""
     with pytest.raises(error) as e:
         pbad.load(source)
-    assert time.perf_counter() - start < seconds
     for word in words:
         assert word in str(e.value), str(e.value)
     assert len(str(e.value)) < 5000
@@ -486,7 +483,6 @@ def fuzz(text: str, seeds) -> int:
         if rng.random() < 0.1:
             cut = rng.randrange(len(mutant))
             mutant = mutant[:cut] + rng.choice(["", "<", "&", "\0", '"', "\x1b"]) + mutant[cut + 1 :]
-        start = time.perf_counter()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -496,7 +492,6 @@ def fuzz(text: str, seeds) -> int:
             pass
         except Exception as e:
             raise AssertionError(f"seed {seed}: {type(e).__name__}: {e}\n{mutant}") from e
-        assert time.perf_counter() - start < 5, f"seed {seed}\n{mutant}"
     return loaded
 
 

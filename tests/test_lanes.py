@@ -116,3 +116,12 @@ def test_hundreds_of_vmapped_lanes_return_and_equal_single_ones():
     one, _ = jax.jit(lambda s: jax.lax.map(lambda s: step(model, s), s))(states)
     assert np.all(info.status == pbad.Status.CONVERGED)
     np.testing.assert_allclose(many.q, one.q, atol=1e-4 if FLOAT32 else 1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 20])
+def test_sign_of_the_determinant(n):
+    A, _ = systems(n, 12, seed=n)
+    want = np.sign(np.linalg.det(np.asarray(A, float)))
+    np.testing.assert_array_equal(jax.vmap(lanes.sign_of_determinant)(A), want)
+    np.testing.assert_array_equal([lanes.sign_of_determinant(a) for a in A], want)
+    assert len(set(want)) == 2

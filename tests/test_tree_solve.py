@@ -138,3 +138,13 @@ def test_program_does_not_grow_with_the_chain():
     few = size("chain:10")
     assert few == size("chain:50")
     assert 100 < few[0] < 2000  # the product and the transposed solve, for derivatives, included
+
+
+@pytest.mark.parametrize("name", ["free", "balls", "many joints"])
+def test_lengths_in_the_mass_matrix(name):
+    model, rng = random_model(name, 31), np.random.default_rng(32)
+    f = kinematics.frames(model, jnp.asarray(random_q(model, rng), DTYPE))
+    M, x = tree_solve.mass(model, f), jnp.asarray(rng.normal(size=model.nv), DTYPE)
+    dense = np.asarray(atom_parallel.mass_matrix(model, f), float)
+    assert_close(tree_solve.quadratic(model, M, x), x @ dense @ x, 1e-4 if FLOAT32 else 1e-11)
+    assert_close(tree_solve.inverse_quadratic(model, M, x), x @ np.linalg.solve(dense, x), 1e-2 if FLOAT32 else 1e-9)

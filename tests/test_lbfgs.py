@@ -1,0 +1,312 @@
+"""L-BFGS alone, the energies it minimises, and the roots it finds against Levenberg-Marquardt's."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import DTYPE, FLOAT32, assert_close, random_model, random_q
+
+import pbad_jax as pbad
+from pbad_jax import joints, lbfgs, objectives
+from pbad_jax import kinematics as kin
+
+S = pbad.Status
+
+# --- the optimiser alone -------------------------------------------------------------------------------------
+
+
+def rosenbrock(y, steep):
+    """Its least value is 1, at (1, 1, 1); the last term keeps rounding from finding a gradient of zero."""
+    value = 1 + jnp.sum(steep * (y[1:] - y[:-1] ** 2) ** 2 + (1 - y[:-1]) ** 2)
+    return jnp.where(jnp.any(y > 100), jnp.nan, value)
+
+
+@functools.partial(jax.jit, static_argnames="most")
+def minimised(y, steep, tolerance, status, most=400):
+    def value_and_gradient(x):
+        return jax.value_and_grad(rosenbrock)(x, steep)
+
+    def norm(x):
+        return jnp.linalg.norm(value_and_gradient(x)[1])
+
+    return lbfgs.minimise(value_and_gradient, norm, tolerance, most, y, status=status)
+
+
+@functools.partial(jax.jit, static_argnames="most")
+def minimised_lanes(y, steep, tolerance, status, most=400):
+    return jax.vmap(lambda *lane: minimised(*lane, most=most))(y, steep, tolerance, status)
+
+
+GENTLE = 1e-6 if not FLOAT32 else 1e-2
+
+
+def lanes():
+    """Starts, steepness, tolerances and statuses, and how each should end."""
+    rng = np.random.default_rng(4)
+    rows = [(rng.normal(size=3), 10.0, GENTLE, lbfgs.RUNNING, S.CONVERGED) for _ in range(5)]
+    rows += [
+        (np.array([0.5, 0.4, 0.3]), 1.0, GENTLE, lbfgs.RUNNING, S.CONVERGED),
+        (rng.normal(size=3), 10.0, 0.0, lbfgs.RUNNING, S.STALLED),  # nothing is good enough
+        (np.full(3, np.nan), 10.0, GENTLE, lbfgs.RUNNING, S.NONFINITE_EVAL),
+        (np.array([0, 200.0, 0]), 10.0, GENTLE, lbfgs.RUNNING, S.NONFINITE_EVAL),
+        (np.full(3, np.inf), 10.0, GENTLE, lbfgs.RUNNING, S.NONFINITE_EVAL),
+        (rng.normal(size=3), 10.0, GENTLE, int(S.FROZEN), S.FROZEN),
+        (np.full(3, np.nan), 10.0, GENTLE, int(S.NONFINITE_INPUT), S.NONFINITE_INPUT),
+    ]
+    y, steep, tolerance, status, ends = zip(*rows)
+    return (*(jnp.asarray(x, DTYPE) for x in (y, steep, tolerance)), jnp.asarray(status, jnp.int8)), np.array(ends)
+
+
+def test_lanes_end_as_they_should():
+    args, ends = lanes()
+    found = minimised_lanes(*args)
+    np.testing.assert_array_equal(found.status, ends)
+    assert_close(np.asarray(found.y)[ends == S.CONVERGED], np.ones((6, 3)), 1e-5 if not FLOAT32 else 1e-1)
+    stalled = ends == S.STALLED
+    assert_close(np.asarray(found.y)[stalled], np.ones((1, 3)), 1e-6 if not FLOAT32 else 1e-1)
+    assert np.all(np.asarray(found.iterations)[(ends == S.FROZEN) | (ends == S.NONFINITE_INPUT)] == 0)
+    untouched = (ends == S.FROZEN) | (ends == S.NONFINITE_EVAL)
+    np.testing.assert_array_equal(np.asarray(found.y)[untouched], np.asarray(args[0])[untouched])
+    assert np.all(np.asarray(found.iterations)[ends == S.CONVERGED] > 2)
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize("steep", [1.0, 10.0, 100.0])
+def test_stalls_only_where_it_is_flat(steep):
+    """A smooth function with one minimum and no saddle: STALLED may not be said where the gradient is 1 and more."""
+    n = 200
+    y = jnp.asarray(np.random.default_rng(1).normal(size=(n, 3)))
+    found = minimised_lanes(y, jnp.full(n, steep), jnp.full(n, 1e-6), jnp.full(n, lbfgs.RUNNING, jnp.int8))
+    stalled = np.asarray(found.status) == S.STALLED
+    slope = np.linalg.norm(found.gradient, axis=1)
+    assert not np.any(stalled & (slope > 1e-2)), f"{stalled.sum()} of {n}, |gradient| {slope[stalled][:5]}"
+
+
+def test_iteration_limit():
+    (y, steep, tolerance, status), _ = lanes()
+    found = minimised(y[0], steep[0], tolerance[0], status[0], most=3)
+    assert found.status == S.MAX_ITER and found.iterations == 3
+    assert found.value < rosenbrock(y[0], steep[0])
+
+
+@pytest.mark.float64
+def test_lanes_do_not_see_each_other():
+    """Every lane alone, and all in another order: the same iterations and the same end."""
+    args, ends = lanes()
+    together = minimised_lanes(*args)
+    order = np.random.default_rng(0).permutation(len(ends))
+    shuffled = minimised_lanes(*(x[order] for x in args))
+    for field in ("y", "iterations", "status"):
+        np.testing.assert_array_equal(np.asarray(getattr(together, field))[order], getattr(shuffled, field))
+    for i in range(len(ends)):
+        alone = minimised(*(x[i] for x in args))
+        assert alone.status == together.status[i], i
+        if ends[i] == S.CONVERGED:
+            np.testing.assert_allclose(alone.y, together.y[i], atol=1e-5)
+
+
+# --- the energy ------------------------------------------------------------------------------------------------
+
+
+def conservative(topology, seed, armature):
+    """Gravity and springs; armature "none" or "balls": the same on the three axes of a ball."""
+    model = random_model(topology, seed, spread=1.0)
+    forces = tuple(f for f in model.forces if not hasattr(f, "coefficient") and not hasattr(f, "gear"))
+    t = model.topology
+    values = np.zeros(model.nv)
+    if armature == "balls":
+        rng = np.random.default_rng(seed)
+        for kind, first in zip(t.link_type, t.link_v):
+            if kind != "fixed":
+                values[first : first + joints.PRIMITIVES[kind]] = rng.uniform(0.5, 2)
+    return dataclasses.replace(model, forces=forces, armature=jnp.asarray(values, DTYPE))
+
+
+@functools.partial(jax.jit, static_argnames="scheme")
+def energy_and_equation(model, scheme, dt, q, v, q_h, z):
+    """Gradient and Hessian of the energy along z ⊕ δ by autodiff; residual and matrix; the energy's scale."""
+    state = dataclasses.replace(pbad.make_state(model), q=q, v=v)
+    s = objectives.here(model, state, jnp.zeros(model.nu, DTYPE))
+    z_h = kin.increment_between(model, q, q_h) if scheme.has_history else None
+    eq = objectives.collocation(model, scheme, dt, s, z_h)
+
+    def energy(delta):
+        return objectives.energy(model, s, eq, kin.retract(model, z, delta)[None])
+
+    zero = jnp.zeros(model.nv, DTYPE)
+    gradient = jax.grad(energy)
+    return gradient(zero), jax.jacfwd(gradient)(zero), *objectives.residual_and_matrix(model, s, eq, z[None])
+
+
+@pytest.mark.parametrize("armature", ["none", "balls"])
+@pytest.mark.parametrize("topology", ["balls", pytest.param("free", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scheme", ["legendre2", pytest.param("radau1", marks=pytest.mark.slow)])
+def test_residual_and_matrix_are_the_energys_derivatives(scheme, topology, armature):
+    scheme = pbad.Options(dt=1.0, scheme=scheme).scheme
+    for seed in range(4):
+        model, rng = conservative(topology, seed, armature), np.random.default_rng([seed, 5])
+        q = jnp.asarray(random_q(model, rng), DTYPE)
+        v, d_h, d = (jnp.asarray(rng.normal(size=model.nv), DTYPE) for _ in range(3))
+        z = kin.retract(model, kin.identity_increment(model), 0.4 * d)
+        args = (model, scheme, jnp.asarray(0.3, DTYPE), q, v, kin.retract(model, q, 0.1 * d_h), z)
+        gradient, hessian, r, J = energy_and_equation(*args)
+        tolerance = 1e-10 if not FLOAT32 else 1e-3
+        assert_close(r, gradient, tolerance, f"gradient, seed {seed}")
+        assert_close(J, hessian, tolerance, f"Hessian, seed {seed}")
+
+
+# --- the same roots --------------------------------------------------------------------------------------------
+
+
+def swinging():
+    model = pbad.chain(4)
+    return model, pbad.make_state(model, np.linspace(0.2, 1.0, 8), np.linspace(-1.5, 1.5, 8))
+
+
+@functools.partial(jax.jit, static_argnames="options")
+def stepped(options, model, state):
+    return pbad.make_step(options)(model, state)
+
+
+def slow(*row):
+    return pytest.param(*row, marks=pytest.mark.slow)
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize(
+    ("scheme", "objective"),
+    [
+        ("radau1", "energy"),
+        slow("radau1", "squared"),
+        slow("legendre2", "energy"),
+        slow("legendre2", "squared"),
+        slow("dirk2", "energy"),
+        slow("dirk2", "squared"),
+        slow("radau2", "squared"),
+        slow("legendre3", "squared"),
+    ],
+)
+def test_lbfgs_finds_the_root_of_lm(scheme, objective):
+    model, state = swinging()
+    lm, info = stepped(pbad.Options(dt=0.02, scheme=scheme), model, state)
+    assert info.status == 0
+    options = pbad.Options(dt=0.02, scheme=scheme, solver="lbfgs", objective=objective, max_iterations=2000)
+    found, info = stepped(options, model, state)
+    print(scheme, objective, info, np.abs(found.q - lm.q).max(), np.abs(found.v - lm.v).max() * 0.02)
+    assert info.status == 0 and info.iterations > 1 and info.residual <= 1e-7
+    np.testing.assert_allclose(found.q, lm.q, atol=1e-6)
+    np.testing.assert_allclose(found.v, lm.v, atol=1e-6 / 0.02)
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize("scheme", ["radau1", slow("legendre2"), slow("dirk2")])
+def test_lm_on_the_energy_finds_the_same_root(scheme):
+    model, state = swinging()
+    options = pbad.Options(dt=0.02, scheme=scheme)
+    root, info = stepped(options, model, state)
+    energy, by_energy = stepped(dataclasses.replace(options, objective="energy"), model, state)
+    assert info.status == 0 and by_energy.status == 0
+    np.testing.assert_allclose(energy.q, root.q, atol=1e-9)
+    np.testing.assert_allclose(energy.v, root.v, atol=1e-9 / 0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+@pytest.mark.parametrize("solver", ["lm", "lbfgs"])
+def test_the_energy_of_balls_leads_to_the_same_root(solver):
+    """In exponential coordinates about the guess; the start turns, so that the chart is not the identity."""
+    model = pbad.chain(4, joint="ball")
+    rng = np.random.default_rng(8)
+    q = kin.retract(model, model.q0, jnp.asarray(rng.normal(size=model.nv) * 0.6))
+    state = pbad.make_state(model, q, 2 * rng.normal(size=model.nv))
+    root, info = stepped(pbad.Options(dt=0.05, scheme="radau1"), model, state)
+    assert info.status == 0
+    options = pbad.Options(dt=0.05, scheme="radau1", solver=solver, objective="energy", max_iterations=2000)
+    found, info = stepped(options, model, state)
+    assert info.status == 0, info
+    error = np.abs(kin.difference(model, root.q, found.q)).max()
+    print(solver, int(info.iterations), error)
+    assert error < (1e-9 if solver == "lm" else 1e-6)
+
+
+@pytest.mark.slow
+def test_auto_is_the_energy_or_else_the_squares():
+    """A damped model has no energy; "auto" says so by taking the squares, and finds the root."""
+    model = pbad.build_model(
+        [pbad.Body("b", 1.0, (0, 0, -1), np.eye(3) / 9, joints=[pbad.Joint("hinge", damping=0.3)])]
+    )
+    state = pbad.make_state(model, [1.0], [0.5])
+    lm, _ = stepped(pbad.Options(dt=0.05, scheme="radau1"), model, state)
+    auto, info = stepped(pbad.Options(dt=0.05, scheme="radau1", solver="lbfgs"), model, state)
+    squared, _ = stepped(pbad.Options(dt=0.05, scheme="radau1", solver="lbfgs", objective="squared"), model, state)
+    assert info.status == 0
+    np.testing.assert_array_equal(auto.q, squared.q)
+    np.testing.assert_allclose(auto.q, lm.q, atol=1e-6 if not FLOAT32 else 1e-3)
+
+
+# --- what does not go together ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        (("squared", "lm", "root"), {"objective": "squared"}),
+        (("root", "energy", "squared", "lm"), {"solver": "lbfgs", "objective": "root"}),
+        (("energy", "radau2", "2", "dirk"), {"objective": "energy"}),
+        (("energy", "radau3", "3"), {"objective": "energy", "solver": "lbfgs", "scheme": "radau3"}),
+        (("energy", "legendre3"), {"objective": "energy", "scheme": pbad.legendre(3)}),
+        (("variational", "lm"), {"solver": "lbfgs", "scheme": "variational"}),
+        (("variational", "energy"), {"objective": "energy", "scheme": "variational"}),
+        (("variational",), {"solver": "lbfgs", "objective": "squared", "scheme": "variational"}),
+        (("solver", "'bfgs'", "did you mean 'lbfgs'"), {"solver": "bfgs"}),
+        (("objective", "'enrgy'", "did you mean 'energy'"), {"objective": "enrgy"}),
+        (("objective", "None"), {"objective": None}),
+    ],
+)
+def test_bad_combinations_are_named(words, options):
+    with pytest.raises(pbad.OptionError) as caught:
+        pbad.Options(dt=0.1, **options)
+    for word in words:
+        assert word.lower() in str(caught.value).lower(), (word, str(caught.value))
+
+
+@pytest.mark.parametrize("solver", ["lm", "lbfgs"])
+def test_an_energy_needs_a_potential_of_every_force(solver):
+    joint = pbad.Joint("hinge", damping=0.3)
+    model = pbad.build_model([pbad.Body("b", 1.0, (0, 0, -1), np.eye(3) / 9, joints=[joint])])
+    options = pbad.Options(dt=0.1, scheme="radau1", solver=solver, objective="energy")
+    with pytest.raises(pbad.OptionError, match="energy.*JointDamping.*auto"):
+        pbad.make_step(options)(model, pbad.make_state(model))
+
+
+# --- the chart -------------------------------------------------------------------------------------------------
+
+
+@jax.jit
+def jacobian_by_autodiff(w):
+    """exp(w)⁻¹ ∂exp(w)/∂w: twice the vector part of p* ⊗ ∂p."""
+    p, dp = joints.quaternion_exp(w), jax.jacfwd(joints.quaternion_exp)(w)
+    columns = jax.vmap(lambda d: joints.quaternion_product(joints.quaternion_inverse(p), d))(dp.T)
+    return 2 * columns[:, 1:].T
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-300, 1e-20, 1e-9, 1e-4, 5e-3, 0.0099999, 0.0100001, 0.3, 1.0, 3.1, 6.2, 30.0])
+def test_right_jacobian(size):
+    w = np.random.default_rng(int(size * 100)).normal(size=(6, 3))
+    w = jnp.asarray(size * w / np.linalg.norm(w, axis=1)[:, None], DTYPE)
+    want = np.stack([jacobian_by_autodiff(x) for x in w])
+    got = joints.right_jacobian(w)
+    assert np.all(np.isfinite(got))
+    np.testing.assert_allclose(got, want, atol=1e-11 if not FLOAT32 else 1e-4)
+    if size < 3:  # the two functions of joints.py are each other's inverses
+        both = joints.matmul(got, joints.right_jacobian_inverse(w))
+        np.testing.assert_allclose(both, np.broadcast_to(np.eye(3), both.shape), atol=1e-11 if not FLOAT32 else 1e-4)
+
+
+def test_right_jacobian_is_differentiable_at_zero():
+    slope = jax.jacfwd(joints.right_jacobian)(jnp.zeros(3, DTYPE))
+    want = -0.5 * np.stack([np.asarray(joints.hat(jnp.asarray(e, DTYPE))) for e in np.eye(3)], axis=-1)
+    np.testing.assert_allclose(slope, want, atol=1e-7)
