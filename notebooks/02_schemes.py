@@ -327,15 +327,17 @@ plt.show()
 # %% [markdown]
 # - **dirk** stays on its root up to 8 rad a step, the end of the picture, but falls ever further short: by 10 % from
 #   1.55 rad with dirk(2), from 2.6 rad with dirk(4).
-# - **radau(2)** is right to 1 % up to 0.85 rad and to 10 % up to 1.6 rad; its root is found up to 4.2 rad.
-# - **radau(3)** is right to 1 % up to 1.6 rad. From 1.8 to 3.0 rad the step fails. With `on_failure="substep"` such a
-#   step is made in parts.
-# - **radau(1)** and **legendre(2)** lag by 10 % from 0.65 and 0.35 rad on. **legendre(3)** fails from 0.8 rad, and
-#   **variational()** from 1.0 rad.
+# - **radau(1)** and **radau(2)** stay on theirs up to 6.1 and 7.9 rad; from about a turn a step on, a step cannot know
+#   how many turns there were. radau(2) is right to 1 % up to 0.85 rad and to 10 % up to 1.6 rad.
+# - **radau(3)** is right to 1 % up to 1.6 rad. From 1.8 rad its root ends, and most steps fail. With
+#   `on_failure="substep"` such a step is made in parts.
+# - **radau(1)** and **legendre(2)** lag by 10 % from 0.65 and 0.35 rad on. **legendre(2)** loses its root at 2.0 rad,
+#   **legendre(3)** fails from 0.8 rad, and **variational()** from 1.0 rad.
 #
-# Open circles are CONVERGED. These steps solve their equations, and the test of continuity lets them pass, but the
-# motion is wrong: just after the jump radau(1), radau(2) and legendre(2) end with the velocity reversed. No status
-# replaces a look at v dt. Where rotations are that fast, halve dt.
+# The equations have more roots: radau(1) has one, from 2.8 rad on the nearest, at which the rod would run backwards. A
+# root that cannot be reached from dt = 0 without a singular matrix is refused, and the right one is followed from
+# there; where none is found the status says BRANCH. The open circles have CONVERGED, but only by luck near a whole
+# turn: where rotations are that fast, halve dt.
 
 # %% [markdown]
 # ## 5. Energy
