@@ -110,11 +110,20 @@ def test_time_that_is_no_multiple_is_said(capsys):
 
 
 def test_failed_steps_give_code_1_and_advice(capsys):
-    code, out, _ = run(capsys, "simulate", "chain:1", "--dt", "0.02", "--time", "0.1", "--max-iterations", "1")
+    hard = ("simulate", "chain:1", "--dt", "0.02", "--time", "0.1", "--max-iterations", "1")
+    code, out, _ = run(capsys, *hard, "--on-failure", "freeze")
     assert code == 1
     assert "5 of 5 steps, the first at step 1 (to 0.02 s)" in out
     assert "1 MAX_ITER: The iteration limit came first: halve dt, or raise max_iterations." in out
     assert "4 FROZEN: " in out
+
+
+def test_hard_steps_are_made_in_parts_and_energy_is_accounted_for(capsys):
+    code, out, _ = run(capsys, "simulate", "chain:1", "--dt", "0.02", "--time", "0.1", "--max-iterations", "1")
+    assert code == 0
+    assert re.search(r"^substeps +\d hard steps were made in parts, up to \d+$", out, re.MULTILINE), out
+    work = re.search(r"^work +Gravity ([-+.e\d]+) J\n +the scheme itself (took|gave) ([.e\d-]+) J$", out, re.MULTILINE)
+    assert work and float(work[1]) > 0, out
 
 
 def test_info(capsys):
