@@ -85,7 +85,7 @@ def find(
         det_C: of the scheme's table.
     """
     if solver.method == "lbfgs":
-        return _by_lbfgs(model, solver, s, evaluate, energy, direction, status)
+        return _by_lbfgs(model, solver, s, evaluate, energy, direction, status, det_C)
     identity = kin.identity_increment(model)
 
     def retract(z, delta):
@@ -127,7 +127,9 @@ def tree_algebra(model: Model, s: Here) -> lm.Algebra:
     return lm.Algebra((model, tree_solve.mass(model, s.frames)), solve, damped, norm, length)
 
 
-def _by_lbfgs(model: Model, solver: Solver, s: Here, evaluate, energy, direction, status) -> continuation.State:
+def _by_lbfgs(
+    model: Model, solver: Solver, s: Here, evaluate, energy, direction, status, det_C: float
+) -> continuation.State:
     """The same, by L-BFGS on the energy or on ½‖L⁻¹ r‖², in whitened exponential coordinates about the first guess."""
     t, m, metric = kin.tree(model.topology), direction.shape[0], s.metric
     assert metric is not None
@@ -163,11 +165,11 @@ def _by_lbfgs(model: Model, solver: Solver, s: Here, evaluate, energy, direction
     z, _ = point(found.y)
     _, J = evaluate(z, 1.0)
     one, zero = jnp.ones((), s.q.dtype), jnp.zeros((), s.q.dtype)
-    solved = found.status == Status.CONVERGED
-    at = lm.SolveState(
-        z, found.y, J, norm(found.y), found.value, z, found.gradient, zero, found.iterations, found.status
-    )
-    return continuation.State(at, one, jnp.where(solved, one, zero), z, one, found.iterations, found.status)
+    on_branch = _on_the_branch(det_C, model, z, J)
+    ended = jnp.where((found.status == Status.CONVERGED) & ~on_branch, jnp.int8(Status.BRANCH), found.status)
+    solved = ended == Status.CONVERGED
+    at = lm.SolveState(z, found.y, J, norm(found.y), found.value, z, found.gradient, zero, found.iterations, ended)
+    return continuation.State(at, one, jnp.where(solved, one, zero), z, one, found.iterations, ended)
 
 
 LARGE_TURN = 1.0  # rad a step from which a fold matters; below, an unstable force at a large dt may look like one
