@@ -242,3 +242,19 @@ def test_energy_plot_refuses(rolled, tmp_path):
         viz.plot_energy(model, traj, tmp_path / "e.foo")
     with pytest.raises(pbad.StateError, match=r"info\.status"):
         viz.plot_energy(model, traj, info=dataclasses.replace(info, status=info.status[1:]))
+
+
+def test_the_energy_plot_shows_what_the_scheme_took_where_forces_took_the_rest():
+    body = pbad.Body(
+        "b", 1.0, com=(0, 0, -0.5), inertia=0.1 * np.eye(3), joints=[pbad.Joint("hinge", (1, 0, 0), damping=0.3)]
+    )
+    labels = []
+    for damped in (True, False):
+        model = pbad.build_model(
+            [body if damped else dataclasses.replace(body, joints=[pbad.Joint("hinge", (1, 0, 0))])]
+        )
+        options = pbad.Options(0.05, "radau1", account=True)
+        traj, info = pbad.rollout(model, pbad.make_state(model, [2.0], [0.5]), n_steps=40, options=options)
+        axes = viz.plot_energy(model, traj, info=info)
+        labels.append([line.get_label() for line in axes.lines])
+    assert "scheme alone" in labels[0] and "scheme alone" not in labels[1]

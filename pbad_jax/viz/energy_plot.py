@@ -32,7 +32,7 @@ def plot_energy(
         path: also save the figure there; its suffix names the format (png, pdf, svg).
         ax: matplotlib axes to draw into; default a new figure.
         info: of the rollout; failed steps are marked with crosses, and with Options(account=True) what the scheme
-            itself took or gave is drawn from the initial energy on: total less that line is the work of the forces.
+            itself took or gave is drawn from the initial energy on, where forces without a potential did the rest.
 
     Returns:
         The matplotlib axes.
@@ -58,8 +58,10 @@ def plot_energy(
     ax.plot(time, potential, ":", color="tab:blue", label="potential")
     ax.plot(time, total, "-", color="black", label="total")
     if info is not None and info.numerical_work is not None:
-        numerical = total[0] + np.cumsum(np.asarray(info.numerical_work))
-        ax.plot(time, numerical, "-", color="tab:red", lw=1, alpha=0.7, label="start + numerical work")
+        taken = np.cumsum(np.asarray(info.numerical_work))
+        numerical = total[0] + taken - taken[0]
+        if np.abs(numerical - total).max() > 0.01 * np.ptp(np.stack([kinetic, potential, total])):
+            ax.plot(time, numerical, "-.", color="tab:red", lw=1, label="scheme alone")
     if info is not None:
         failed = np.asarray(info.status) != Status.CONVERGED
         if failed.any():
