@@ -18,7 +18,7 @@ from pbad_jax.errors import Status
 RUNNING = -1
 MEMORY = 10  # pairs of differences kept
 BACKTRACKS = 25  # of one line search
-STUCK = 3  # iterations in a row without any decrease
+STUCK = 2  # iterations in a row without any decrease: one with the memory, one along the gradient
 
 
 class State(NamedTuple):
@@ -50,7 +50,7 @@ def minimise(
         tolerance: of the norm. max_iterations: at most. y: (n,) the guess.
         status: RUNNING, or a Status to be passed through.
     """
-    search = optax.scale_by_backtracking_linesearch(max_backtracking_steps=BACKTRACKS, store_grad=True)
+    search = optax.scale_by_backtracking_linesearch(BACKTRACKS, decrease_factor=0.5, store_grad=True)
     method = optax.lbfgs(memory_size=MEMORY, linesearch=search)
 
     def handed(y):
@@ -64,13 +64,15 @@ def minimise(
         y = s.y + jnp.asarray(updates)
         value, gradient = map(jnp.asarray, value_and_gradient(y, state=memory))
         finite = jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient))
-        stuck = jnp.where(value < s.value, 0, s.stuck + 1).astype(jnp.int32)
-        memory = jax.tree.map(lambda a, b: jnp.where(stuck > 0, a, b), method.init(y), memory)  # uphill: forget it
+        lower = value < s.value
+        stuck = jnp.where(lower, 0, s.stuck + 1).astype(jnp.int32)
+        there, back = (y, memory, value, gradient), (s.y, method.init(s.y), s.value, s.gradient)
         status = jnp.int8(RUNNING)
         status = jnp.where(s.iterations + 1 >= max_iterations, jnp.int8(Status.MAX_ITER), status)
         status = jnp.where(stuck >= STUCK, jnp.int8(Status.STALLED), status)
         status = jnp.where(~finite, jnp.int8(Status.NONFINITE_EVAL), status)
         status = jnp.where(finite & (norm(y) <= tolerance), jnp.int8(Status.CONVERGED), status)
+        y, memory, value, gradient = jax.tree.map(lambda a, b: jnp.where(lower, a, b), there, back)
         after = State(y, memory, value, gradient, stuck, s.iterations + 1, status)
         return jax.tree.map(lambda new, old: jnp.where(s.status == RUNNING, new, old), after, s)
 

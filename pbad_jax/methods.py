@@ -191,6 +191,24 @@ def _on_the_branch(det_C: float, model: Model, z: jax.Array, J) -> jax.Array:
     return connected | (_largest_turn(model, z) < LARGE_TURN)
 
 
+def is_continuous(model: Model, dt, v_old: jax.Array, z: jax.Array, v_new: jax.Array) -> jax.Array:
+    """Whether no joint has turned further than its rates before and after can explain, () bool; z (nq,), v (nv,).
+
+    A hinge may turn by the mean of both rates, plus half of each, plus half a turn; a ball likewise, plus a quarter of
+    one, as far as its rotation (at most half a turn) can tell. A slide is not asked, because positions are not periodic
+    and a far root would have a large residual energy.
+    """
+    t = kin.tree(model.topology)
+    mean, slack = 0.5 * dt * (v_old + v_new), 0.5 * jnp.abs(dt) * (jnp.abs(v_old) + jnp.abs(v_new))
+    hinge, dofs = t.scalar_q[t.hinge[t.scalar_links]], t.scalar_v[t.hinge[t.scalar_links]]
+    smooth = ~jnp.any(jnp.abs(z[hinge] - mean[dofs]) > slack[dofs] + jnp.pi)
+    if t.balls.size:
+        p = joints.quaternion_product(joints.quaternion_exp(-mean[t.ball_v]), z[t.ball_q])
+        angle = jnp.linalg.norm(joints.quaternion_log(p), axis=-1)
+        smooth &= ~jnp.any(angle > jnp.linalg.norm(slack[t.ball_v], axis=-1) + jnp.pi / 2)
+    return smooth
+
+
 def _largest_turn(model: Model, z: jax.Array) -> jax.Array:
     """The largest angle (rad) that a hinge or ball has turned, of z (m,nq)."""
     t = kin.tree(model.topology)
@@ -360,8 +378,10 @@ def _dirk(model: Model, scheme: Dirk, solver: Solver, dt, s: Here, state: State,
         if solver.account:
             work = work + weights[i] * _stage_work(model, s, eq, found.attempt.x)[0]
         new = _outcome(model, found, z, v, s.q, work)
+        smooth = is_continuous(model, nodes[i] * dt, s.v, z, v)
+        going_on = jnp.where(smooth, jnp.int8(lm.RUNNING), jnp.int8(Status.BRANCH))
         new = new._replace(
-            status=jnp.where(new.status == Status.CONVERGED, jnp.int8(lm.RUNNING), new.status),
+            status=jnp.where(new.status == Status.CONVERGED, going_on, new.status),
             iterations=done.iterations + new.iterations,
             residual=jnp.maximum(done.residual, new.residual),
             damping=jnp.maximum(done.damping, new.damping),

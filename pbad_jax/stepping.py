@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pbad_jax import joints, methods, objectives
 from pbad_jax import kinematics as kin
 from pbad_jax import levenberg_marquardt as lm
+from pbad_jax import methods, objectives
 from pbad_jax.errors import OptionError, StateError, Status
 from pbad_jax.forces import Point
 from pbad_jax.model import Model, State, Topology
@@ -316,22 +316,9 @@ def _status_before(model: Model, state: State, control: jax.Array) -> jax.Array:
 
 
 def _continuity(model: Model, dt, v_old, found: methods.Outcome) -> jax.Array:
-    """BRANCH where a converged root has turned a joint further than its rates before and after can explain.
-
-    A hinge may turn by the mean of both rates, plus half of each, plus half a turn; a ball likewise, plus a quarter of
-    one, as far as its rotation (at most half a turn) can tell. A slide is not asked, because positions are not periodic
-    and a far root would have a large residual energy.
-    (The solver has its own test for roots beyond a fold: methods.py.)
-    """
-    t = kin.tree(model.topology)
-    mean, slack = 0.5 * dt * (v_old + found.v), 0.5 * jnp.abs(dt) * (jnp.abs(v_old) + jnp.abs(found.v))
-    hinge, dofs = t.scalar_q[t.hinge[t.scalar_links]], t.scalar_v[t.hinge[t.scalar_links]]
-    jumped = jnp.any(jnp.abs(found.z[hinge] - mean[dofs]) > slack[dofs] + jnp.pi)
-    if t.balls.size:
-        p = joints.quaternion_product(joints.quaternion_exp(-mean[t.ball_v]), found.z[t.ball_q])
-        angle = jnp.linalg.norm(joints.quaternion_log(p), axis=-1)
-        jumped |= jnp.any(angle > jnp.linalg.norm(slack[t.ball_v], axis=-1) + jnp.pi / 2)
-    status = jnp.where(jumped, int(Status.BRANCH), found.status)
+    """BRANCH where a converged root is not continuous with the start, NONFINITE_EVAL where its rates are not finite."""
+    smooth = methods.is_continuous(model, dt, v_old, found.z, found.v)
+    status = jnp.where(smooth, found.status, int(Status.BRANCH))
     status = jnp.where(jnp.all(jnp.isfinite(found.v)), status, int(Status.NONFINITE_EVAL))
     return jnp.where(found.status == Status.CONVERGED, status, found.status).astype(jnp.int8)
 
