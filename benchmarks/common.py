@@ -1,5 +1,6 @@
 """What every benchmark shares: where it ran, how it was timed, how it is written down."""
 
+import argparse
 import json
 import os
 import pathlib
@@ -7,6 +8,7 @@ import platform
 import statistics
 import subprocess
 import time
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 
 import jax
@@ -73,9 +75,36 @@ def compiled(function, *args):
     return executable, time.perf_counter() - start
 
 
-def write(name: str, rows: list[dict], out: pathlib.Path | None = None, **more) -> pathlib.Path:
+def write(name: str, rows: list[dict], out: pathlib.Path = RESULTS, **more) -> pathlib.Path:
     """results/NAME.json with the environment and one row a measurement."""
-    path = (out or RESULTS) / f"{name}.json"
+    path = out / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"environment": environment(), **more, "rows": rows}, indent=1) + "\n")
     return path
+
+
+def run(name: str, doc: str | None, plan: Callable[[bool], list[tuple]], measure, picture=None, **more) -> None:
+    """A benchmark's command line: `measure(*case)` for every case of `plan(quick)`, written after each, then drawn.
+
+    picture: (rows, path of the PNG, title). more: what else the JSON should say.
+    """
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small cases, seconds: does the script run?")
+    parser.add_argument("--name", default=name, help="of the files that are written")
+    parser.add_argument("--out", type=pathlib.Path, default=RESULTS, help="folder to write to")
+    arguments = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    rows: list[dict] = []
+    cases = plan(arguments.quick)
+    path = write(arguments.name, rows, arguments.out, **more)
+    for i, case in enumerate(cases):
+        rows.append(measure(*case))
+        short = {k: v for k, v in rows[-1].items() if not isinstance(v, list)}
+        print(f"{i + 1}/{len(cases)}", short, flush=True)
+        path = write(arguments.name, rows, arguments.out, **more)
+    if picture is None:
+        return
+    try:
+        picture(rows, path.with_suffix(".png"), f"{path.stem}: {jax.devices()[0].device_kind}, jax {jax.__version__}")
+    except ImportError:
+        print("no matplotlib here: no picture")

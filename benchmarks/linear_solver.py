@@ -4,17 +4,16 @@ One lane, radau(1), float64, chains of universal joints near horizontal at dt = 
 Both are timed in turn in one run; `us_per_link` of the tree should be flat.
 """
 
-import argparse
 import pathlib
 
 import jax
 import jax.numpy as jnp
-from common import timed, write
+from common import run, timed
 from step_time import start_states
 
 import pbad_jax as pbad
 from pbad_jax import levenberg_marquardt as lm
-from pbad_jax import methods, objectives
+from pbad_jax import objectives, solving
 
 LINKS = (5, 10, 20, 40, 60, 100, 200, 400, 1000)
 LARGEST_DENSE = 100
@@ -33,8 +32,8 @@ def iterations(model, dense: bool):
                 return objectives.residual_and_matrix(model, s, eq, z)
             return objectives.residual_and_tree(model, s, eq, z)
 
-        algebra = methods.tree_algebra(model, s) if s.metric is None else lm.dense(s.metric)
-        longest = jnp.full(model.nv, methods.LONGEST_TURN)
+        algebra = solving.algebra(model, s)
+        longest = solving.longest_turns(model)
         problem = lm.Problem(evaluate, lambda z, d: z + d.reshape(z.shape), algebra, longest)
         settings = lm.Settings(1e-30, 1000)
         first = lm.iterate(problem, settings, lm.init(problem, (0.05 * state.v)[None]))
@@ -58,7 +57,7 @@ def measure(n: int) -> dict:
     return row | {"tree_us_per_link": round(row["tree_us"] / n, 3)}
 
 
-def picture(rows: list[dict], path: pathlib.Path) -> None:
+def picture(rows: list[dict], path: pathlib.Path, device: str) -> None:
     import matplotlib.figure
 
     figure = matplotlib.figure.Figure(figsize=(6, 4), layout="constrained")
@@ -66,24 +65,14 @@ def picture(rows: list[dict], path: pathlib.Path) -> None:
     for name, mark in (("dense", "o-"), ("tree", "s-")):
         some = [r for r in rows if f"{name}_us" in r]
         axes.loglog([r["links"] for r in some], [r[f"{name}_us"] for r in some], mark, label=name)
-    axes.set(xlabel="links", ylabel="one iteration, µs", title="radau(1), one lane, float64")
+    axes.set(xlabel="links", ylabel="one iteration, µs", title=f"radau(1), one lane, float64\n{device}")
     axes.grid(alpha=0.3, which="both")
     axes.legend(frameon=False)
     figure.savefig(path, dpi=120)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two sizes: does the script run?")
-    parser.add_argument("--out", type=pathlib.Path, default=None)
-    arguments = parser.parse_args()
-    jax.config.update("jax_enable_x64", True)
-    rows, path = [], write("linear_solver", [], arguments.out)
-    for n in LINKS[:2] if arguments.quick else LINKS:
-        rows.append(measure(n))
-        print(rows[-1], flush=True)
-        path = write("linear_solver", rows, arguments.out)
-    picture(rows, path.with_suffix(".png"))
+    run("linear_solver", __doc__, lambda quick: [(n,) for n in (LINKS[:2] if quick else LINKS)], measure, picture)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,11 @@ The paper (fig. OPTProf): dt = 0.05, second-order scheme; L-BFGS takes about ten
 than the energy, and the counts hardly depend on the number of links. Here: legendre(2), the paper's scheme.
 """
 
-import argparse
 import pathlib
 
 import jax
 import numpy as np
-from common import timed, write
+from common import run, timed
 from step_time import start_states
 
 import pbad_jax as pbad
@@ -44,7 +43,7 @@ def measure(links: int, solver: str, objective: str, seconds: float) -> dict:
     }
 
 
-def picture(rows: list[dict], path: pathlib.Path) -> None:
+def picture(rows: list[dict], path: pathlib.Path, device: str) -> None:
     import matplotlib.figure
 
     figure = matplotlib.figure.Figure(figsize=(9, 3.5), layout="constrained")
@@ -59,19 +58,13 @@ def picture(rows: list[dict], path: pathlib.Path) -> None:
     figure.savefig(path, dpi=120)
 
 
+def plan(quick: bool) -> list[tuple]:
+    links, seconds = ((4,), 0.5) if quick else ((10, 40), 10.0)
+    return [(n, solver, objective, seconds) for n in links for solver, objective in CASES]
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="4 links, half a second: does the script run?")
-    parser.add_argument("--out", type=pathlib.Path, default=None)
-    arguments = parser.parse_args()
-    jax.config.update("jax_enable_x64", True)
-    rows, path = [], write("optimisers", [], arguments.out)
-    for links in (4,) if arguments.quick else (10, 40):
-        for solver, objective in CASES:
-            rows.append(measure(links, solver, objective, 0.5 if arguments.quick else 10.0))
-            print({k: v for k, v in rows[-1].items() if k != "iterations"}, flush=True)
-            path = write("optimisers", rows, arguments.out)
-    picture(rows, path.with_suffix(".png"))
+    run("optimisers", __doc__, plan, measure, picture)
 
 
 if __name__ == "__main__":

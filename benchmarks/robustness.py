@@ -4,12 +4,9 @@ Chains of universal joints released near horizontal. `first` counts steps that w
 converged, in parts where need be (`on_failure="substep"`).
 """
 
-import argparse
-import pathlib
-
 import jax
 import numpy as np
-from common import write
+from common import run
 from step_time import start_states
 
 import pbad_jax as pbad
@@ -44,17 +41,12 @@ def measure(links: int, scheme: str, dt: float, seconds: float) -> dict:
     }
 
 
+def plan(quick: bool) -> list[tuple]:
+    return [(*row, 1.0) for row in PLAN[:2]] if quick else [(*row, 10.0) for row in PLAN]
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one second of two rows: does the script run?")
-    parser.add_argument("--out", type=pathlib.Path, default=None)
-    arguments = parser.parse_args()
-    jax.config.update("jax_enable_x64", True)
-    rows: list[dict] = []
-    for row in PLAN[:2] if arguments.quick else PLAN:
-        rows.append(measure(*row, 1.0 if arguments.quick else 10.0))
-        print(rows[-1], flush=True)
-        write("robustness", rows, arguments.out)
+    run("robustness", __doc__, plan, measure)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,13 @@ microseconds a lane for one iteration (one evaluation of residual and matrix, on
 step of a rollout at dt = 0.05 (near horizontal, lanes perturbed), and the iterations that those steps took.
 """
 
-import argparse
 import pathlib
 from typing import cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import compiled, timed, write
+from common import compiled, run, timed
 
 import pbad_jax as pbad
 from pbad_jax import kinematics as kin
@@ -169,23 +168,8 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="three rows, seconds: does the script run?")
-    parser.add_argument("--name", default="step_time")
-    parser.add_argument("--out", type=pathlib.Path, default=None)
-    arguments = parser.parse_args()
-    jax.config.update("jax_enable_x64", True)
-    rows, path = [], write(arguments.name, [], arguments.out)
-    todo = plan(arguments.quick, jax.default_backend() == "gpu")
-    for i, row in enumerate(todo):
-        rows.append(measure(*row))
-        print(f"{i + 1}/{len(todo)}", rows[-1], flush=True)
-        path = write(arguments.name, rows, arguments.out, dt=DT, steps=STEPS)
-    device = f"{path.stem}: {rows and jax.devices()[0].device_kind}, jax {jax.__version__}"
-    try:
-        picture(rows, path.with_suffix(".png"), device)
-    except ImportError:
-        print("no matplotlib here: no picture")
+    gpu = jax.default_backend() == "gpu"
+    run("step_time", __doc__, lambda quick: plan(quick, gpu), measure, picture, dt=DT, steps=STEPS)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ class State(NamedTuple):
     memory: optax.OptState
     value: jax.Array
     gradient: jax.Array  # (n,)
+    norm: jax.Array
     stuck: jax.Array  # () int32
     iterations: jax.Array  # () int32
     status: jax.Array  # () int8
@@ -42,11 +43,11 @@ def minimise(
     *,
     status: jax.Array,
 ) -> State:
-    """Iterate from y (n,) until norm(gradient, y) ≤ tolerance. Under vmap this waits for the slowest lane.
+    """Iterate from y (n,) until norm(y, value) ≤ tolerance. Under vmap this waits for the slowest lane.
 
     Args:
         objective: y -> value (), gradient (n,); neither is differentiated.
-        norm: y -> what must fall below the tolerance.
+        norm: y, its value -> what must fall below the tolerance.
         tolerance: of the norm. max_iterations: at most. y: (n,) the guess.
         status: RUNNING, or a Status to be passed through.
     """
@@ -66,14 +67,17 @@ def minimise(
         finite = jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient))
         lower = value < s.value
         stuck = jnp.where(lower, 0, s.stuck + 1).astype(jnp.int32)
-        there, back = (y, memory, value, gradient), (s.y, method.init(s.y), s.value, s.gradient)
+        reached = norm(y, value)
+        there = (y, memory, value, gradient, reached)
+        back = (s.y, method.init(s.y), s.value, s.gradient, s.norm)
         status = jnp.int8(RUNNING)
         status = jnp.where(s.iterations + 1 >= max_iterations, jnp.int8(Status.MAX_ITER), status)
         status = jnp.where(stuck >= STUCK, jnp.int8(Status.STALLED), status)
         status = jnp.where(~finite, jnp.int8(Status.NONFINITE_EVAL), status)
-        status = jnp.where(finite & (norm(y) <= tolerance), jnp.int8(Status.CONVERGED), status)
-        y, memory, value, gradient = jax.tree.map(lambda a, b: jnp.where(lower, a, b), there, back)
-        after = State(y, memory, value, gradient, stuck, s.iterations + 1, status)
+        status = jnp.where(finite & (reached <= tolerance), jnp.int8(Status.CONVERGED), status)
+        best = jax.tree.map(lambda a, b: jnp.where(lower, a, b), there, back)
+        y, memory, value, gradient, reached = best
+        after = State(y, memory, value, gradient, reached, stuck, s.iterations + 1, status)
         return jax.tree.map(lambda new, old: jnp.where(s.status == RUNNING, new, old), after, s)
 
     value, gradient = objective(y)
@@ -81,5 +85,5 @@ def minimise(
     status = jnp.asarray(status, jnp.int8)
     bad = ~(jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient)))
     status = jnp.where((status == RUNNING) & bad, jnp.int8(Status.NONFINITE_EVAL), status)
-    first = State(y, method.init(y), value, gradient, zero, zero, status)
+    first = State(y, method.init(y), value, gradient, norm(y, value), zero, zero, status)
     return jax.lax.while_loop(lambda s: s.status == RUNNING, iterate, first)

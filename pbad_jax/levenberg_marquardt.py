@@ -212,6 +212,11 @@ def whiten(metric: lanes.Factors, r: jax.Array) -> jax.Array:
     return blockwise(metric.inverse, r[:, None])[:, 0]
 
 
+def unwhiten(metric: lanes.Factors, y: jax.Array) -> jax.Array:
+    """L⁻ᵀ on every block of y (n,)."""
+    return blockwise(metric.inverse.T, y[:, None])[:, 0]
+
+
 def blockwise(A: jax.Array, x: jax.Array) -> jax.Array:
     """A (b,b) on every block of the rows of x (n,k)."""
     return (A @ x.reshape(-1, A.shape[0], x.shape[1])).reshape(x.shape)
@@ -236,7 +241,7 @@ def _damped_step(metric: lanes.Factors, J: jax.Array, r: jax.Array, damping: jax
     r = whiten(metric, r)
     J = blockwise(metric.inverse, blockwise(metric.inverse, J).T).T
     y = lanes.solve(J.T @ J + damping * jnp.eye(J.shape[0], dtype=J.dtype), -(J.T @ r))
-    return blockwise(metric.inverse.T, y[:, None])[:, 0]
+    return unwhiten(metric, y)
 
 
 def _energy_step(metric: lanes.Factors, J: jax.Array, r: jax.Array, damping: jax.Array) -> jax.Array:

@@ -296,15 +296,14 @@ def pull(model: Model, f: kin.Frames, A: jax.Array, *, twin: str = "parallel", d
     return TWINS[twin].pullback(model, f, A) if dense else tree_solve.pullback(model, f, A)
 
 
-def end_velocity(model: Model, s: Here, eq: Equation, z: jax.Array, **how) -> jax.Array:
+def end_velocity(model: Model, eq: Equation, st: Stages, **how) -> jax.Array:
     """The rate of the field at the end node, projected: v_{k+1} = mass_matrix⁻¹ ∂I(V_end, q_{k+1})/∂q_b. (nv,).
 
     `how`: the twin, and whether dense matrices are wanted, as in `pull`.
     """
-    st = stages(model, s, z)
     V, f = jax.tree.map(lambda x: x[-1], (stage_rates(eq, st), st.frames))
     p = pull(model, f, matmul(V.T, model.second_moment), **how)
-    p = p + model.armature * joint_fields.pullback(model, z[-1], V.joint)
+    p = p + model.armature * joint_fields.pullback(model, st.z[-1], V.joint)
     return mass_solve(model, f, p, **how) / eq.dt
 
 

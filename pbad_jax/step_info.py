@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import Status, StepError
+from pbad_jax.model import Model, Topology
 
 
 @functools.partial(
@@ -121,3 +122,30 @@ class StepInfo:
             bad = np.argwhere(np.atleast_1d(~solved))[0]
             parts.append(f"first failure: {self._place(tuple(int(i) for i in (bad if status.ndim else ())))}")
         return f"StepInfo({'; '.join(parts)})"
+
+
+def empty(model: Model, *, account: bool) -> StepInfo:
+    """The StepInfo of no step at all, with the model's names."""
+    zero, none = jnp.zeros((), model.dtype), jnp.zeros((), jnp.int32)
+    return StepInfo(
+        status=jnp.int8(Status.CONVERGED),
+        iterations=none,
+        residual=zero,
+        reached=zero,
+        damping=zero,
+        substeps=none,
+        worst=none,
+        work=jnp.zeros(len(model.forces), model.dtype) if account else None,
+        numerical_work=zero if account else None,
+        dofs=_dof_names(model.topology),
+        forces=tuple(type(f).__name__ for f in model.forces),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _dof_names(topology: Topology) -> tuple[str, ...]:
+    """The joint of every degree of freedom."""
+    names = [""] * topology.nv
+    for joint in topology.joints:
+        names[joint.v : joint.v + joint.nv] = [joint.name] * joint.nv
+    return tuple(names)

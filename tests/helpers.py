@@ -266,3 +266,18 @@ def central_difference(f, n: int, h: float) -> np.ndarray:
     for e in np.eye(n) * h:
         columns.append((8 * (f(e) - f(-e)) - (f(2 * e) - f(-2 * e))) / (12 * h))
     return np.stack(columns, axis=-1)
+
+
+@functools.cache
+def sprung_slide():
+    body = pbad.Body("b", 2.0, inertia=np.eye(3), joints=[pbad.Joint("slide", (0, 0, 1), stiffness=1.0)])
+    return pbad.build_model([body], gravity=(0, 0, 0))
+
+
+def spring_constant(model, w2):
+    """m = 2 kg; k = 2 w²."""
+    springs = tuple(
+        dataclasses.replace(f, stiffness=jnp.asarray([2 * w2], DTYPE)) if hasattr(f, "stiffness") else f
+        for f in model.forces
+    )
+    return dataclasses.replace(model, forces=springs)

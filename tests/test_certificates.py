@@ -240,7 +240,13 @@ def equations(options, before, after, stiffness, u):
         if options.scheme.m == 2:
             z = jnp.concatenate([kin.increment_between(model, before.q, after.history)[None], z])
         r, J = objectives.residual_and_matrix(model, s, eq, z)
-        return r, J, s.mass, objectives.end_velocity(model, s, eq, z), objectives.residual_scale(model)
+        return (
+            r,
+            J,
+            s.mass,
+            objectives.end_velocity(model, eq, objectives.stages(model, s, z)),
+            objectives.residual_scale(model),
+        )
 
     return jax.vmap(one)(before, after, stiffness, u)
 

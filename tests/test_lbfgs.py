@@ -29,7 +29,7 @@ def minimised(y, steep, tolerance, status, most=400):
     def value_and_gradient(x):
         return jax.value_and_grad(rosenbrock)(x, steep)
 
-    def norm(x):
+    def norm(x, _):
         return jnp.linalg.norm(value_and_gradient(x)[1])
 
     return lbfgs.minimise(value_and_gradient, norm, tolerance, most, y, status=status)

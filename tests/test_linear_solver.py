@@ -12,7 +12,7 @@ from test_objectives import SCHEMES, draw
 
 import pbad_jax as pbad
 from pbad_jax import kinematics as kin
-from pbad_jax import objectives, tree_solve
+from pbad_jax import objectives, options, tree_solve
 
 
 @functools.partial(jax.jit, static_argnames="scheme")
@@ -60,14 +60,12 @@ def test_many_lanes():
 
 
 def test_auto_takes_the_tree_for_large_models_and_says_where_it_cannot():
-    from pbad_jax.stepping import LARGE, _dense
+    def dense(model, **how):
+        return options.solver(pbad.Options(dt=0.1, **how), model).dense
 
-    small, large = pbad.chain(2), pbad.chain(LARGE // 2)
-    auto = pbad.Options(dt=0.1, scheme="radau1")
-    assert _dense(auto, small) and not _dense(auto, large)
-    assert _dense(pbad.Options(dt=0.1, scheme="radau2"), large) and _dense(
-        pbad.Options(dt=0.1, scheme="variational"), large
-    )
+    small, large = pbad.chain(2), pbad.chain(options.LARGE // 2)
+    assert dense(small, scheme="radau1") and not dense(large, scheme="radau1")
+    assert dense(large, scheme="radau2") and dense(large, scheme="variational")
     for bad in (dict(scheme="radau2"), dict(scheme="variational"), dict(scheme="radau1", recurrence="serial")):
         with pytest.raises(pbad.OptionError, match="linear_solver 'tree'"):
             pbad.Options(dt=0.1, linear_solver="tree", **bad)

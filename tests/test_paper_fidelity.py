@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import paper_reference as paper
 import pytest
-from helpers import DTYPE, assert_close
+from helpers import DTYPE, assert_close, spring_constant, sprung_slide
 from mpmath import legendre as legendre_polynomial
 from mpmath import mp, mpf
 
@@ -96,21 +96,6 @@ def test_the_comparison_would_notice_another_scheme():
 
 
 # --- the oscillator --------------------------------------------------------------------------------------
-
-
-@functools.cache
-def sprung_slide():
-    body = pbad.Body("b", 2.0, inertia=np.eye(3), joints=[pbad.Joint("slide", (0, 0, 1), stiffness=1.0)])
-    return pbad.build_model([body], gravity=(0, 0, 0))
-
-
-def spring_constant(model, w2):
-    """m = 2 kg; k = 2 w²."""
-    springs = tuple(
-        dataclasses.replace(f, stiffness=jnp.asarray([2 * w2], DTYPE)) if hasattr(f, "stiffness") else f
-        for f in model.forces
-    )
-    return dataclasses.replace(model, forces=springs)
 
 
 @pytest.mark.float64

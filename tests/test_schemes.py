@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE, FLOAT32, assert_close
+from helpers import DTYPE, FLOAT32, assert_close, spring_constant, sprung_slide
 
 import pbad_jax as pbad
 from pbad_jax import schemes
@@ -109,21 +109,6 @@ def test_legendre_2_is_equation_5_of_the_paper():
     assert_close(s.c, [1.0], 1e-15)
     assert s.e == (0.0,) and s.history_node == -1.0
     assert_close([*np.ravel(s.D), *s.d], [1.5, 0.5], 1e-15)  # (3T₊ − 4T + T₋)/2dt
-
-
-@functools.cache
-def sprung_slide():
-    body = pbad.Body("b", 2.0, inertia=np.eye(3), joints=[pbad.Joint("slide", (0, 0, 1), stiffness=1.0)])
-    return pbad.build_model([body], gravity=(0, 0, 0))
-
-
-def spring_constant(model, w2):
-    """m = 2 kg; k = 2 w²."""
-    springs = tuple(
-        dataclasses.replace(f, stiffness=jnp.asarray([2 * w2], DTYPE)) if hasattr(f, "stiffness") else f
-        for f in model.forces
-    )
-    return dataclasses.replace(model, forces=springs)
 
 
 @functools.cache

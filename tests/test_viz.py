@@ -7,6 +7,7 @@ import re
 
 import jax
 import jax.numpy as jnp
+import matplotlib.figure
 import numpy as np
 import pytest
 
@@ -229,8 +230,7 @@ def test_energy_plot(rolled, tmp_path):
 
 
 def test_energy_plot_into_given_axes(rolled):
-    figure = pytest.importorskip("matplotlib.figure").Figure()
-    axes = figure.subplots()
+    axes = matplotlib.figure.Figure().subplots()
     assert viz.plot_energy(rolled[0], rolled[1], ax=axes) is axes
 
 

@@ -1,0 +1,206 @@
+"""The root of the stage equations at dt: what continuation, Levenberg–Marquardt or L-BFGS need to know of a tree."""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from pbad_jax import branch, continuation, joints, lbfgs, objectives, tree_solve
+from pbad_jax import kinematics as kin
+from pbad_jax import levenberg_marquardt as lm
+from pbad_jax.errors import Status
+from pbad_jax.model import Model
+from pbad_jax.objectives import Equation, Here
+from pbad_jax.schemes import extrapolation
+
+LONGEST_TURN = 1.5  # rad that one Newton correction may turn a joint
+
+
+class Solver(NamedTuple):
+    """How equations are solved: static."""
+
+    tolerance: float  # relative to the model's size
+    max_iterations: int
+    method: str  # "lm" or "lbfgs"
+    objective: str  # "root", "energy" or "squared"
+    twin: str
+    dense: bool  # (nv,nv) matrices, or sweeps over the tree; False for one unknown configuration at a time only
+    retry: bool  # another guess where the first failed, for schemes with history
+    account: bool  # the work of each force
+
+
+class Equations(NamedTuple):
+    """What is to vanish, of m unknown configurations."""
+
+    evaluate: Callable  # (z (m,nq), h) -> residual (m·nv,) and matrix
+    nodes: jax.Array  # (m,) for extrapolation along h
+    energy: Callable | None = None  # (z, h) -> () whose gradient is the residual, where that is the objective
+    det_C: float = 1.0  # of the scheme's table
+    continuous: bool = True  # whether h → 0 is trivial
+
+
+class Outcome(NamedTuple):
+    """What a method found for one step; only `status` says whether it can be used."""
+
+    z: jax.Array  # (nq,) increment to the end of the step
+    v: jax.Array  # (nv,) there
+    history: jax.Array  # (nq,) configuration at the history node of the next step
+    status: jax.Array  # () int8, RUNNING never
+    iterations: jax.Array  # () int32
+    residual: jax.Array  # () relative
+    reached: jax.Array  # () fraction of the step that could be solved
+    damping: jax.Array  # () λ of the last iteration
+    worst: jax.Array  # () int32, the degree of freedom that the last correction moves most
+    work: jax.Array  # (nforces,) J; (0,) unless asked for
+
+
+def outcome(model: Model, found: continuation.State, z, v, history, work) -> Outcome:
+    """The Outcome of a step that needed one solve."""
+    move = jnp.max(jnp.abs(found.attempt.newton.reshape(-1, model.nv)), axis=0)
+    return Outcome(
+        z=z,
+        v=v,
+        history=history,
+        status=found.status,
+        iterations=found.iterations,
+        residual=found.attempt.norm / objectives.residual_scale(model),
+        reached=found.h_done,
+        damping=found.attempt.damping,
+        worst=jnp.argmax(move).astype(jnp.int32),
+        work=work,
+    )
+
+
+def of_stages(
+    model: Model, solver: Solver, s: Here, eq: Equation, *, det_C: float = 1.0, continuous: bool = True
+) -> Equations:
+    """The Equations of a stage equation."""
+
+    def evaluate(z, h):
+        if solver.dense:
+            return objectives.residual_and_matrix(model, s, eq, z, h, twin=solver.twin)
+        return objectives.residual_and_tree(model, s, eq, z, h)
+
+    def energy(z, h):
+        return objectives.energy(model, s, eq, z, h)
+
+    return Equations(evaluate, eq.nodes, energy if solver.objective == "energy" else None, det_C, continuous)
+
+
+def find(model: Model, solver: Solver, s: Here, equations: Equations, direction, status) -> continuation.State:
+    """The increments z (m,nq) at which the residual vanishes, as a continuation.State.
+
+    Args:
+        model: the model. solver: how. s: time k. equations: what.
+        direction: (m,nv) guess of the displacements at h = 1.
+        status: RUNNING, or a Status to be passed through.
+    """
+    if solver.method == "lbfgs":
+        return _by_lbfgs(model, solver, s, equations, direction, status)
+    identity = kin.identity_increment(model)
+
+    def retract(z, delta):
+        return jax.vmap(lambda z_j, d: kin.retract(model, z_j, d))(z, delta.reshape(direction.shape))
+
+    def guess(z, h_done, h):
+        """The first attempt goes on as `direction` says; later ones extrapolate the stages that are solved."""
+        delta = h * direction
+        if z is not None:
+            done = displacements(model, z)
+            weights = extrapolation(equations.nodes, h / jnp.where(h_done > 0, h_done, 1.0))
+            delta = jnp.where(h_done > 0, weights @ done, delta)
+        delta = jnp.where(status == lm.RUNNING, delta, 0.0)
+        return jax.vmap(lambda d: kin.retract(model, identity, d))(delta)
+
+    family = continuation.Family(
+        evaluate=equations.evaluate,
+        retract=retract,
+        guess=guess,
+        algebra=algebra(model, s, symmetric=equations.energy is not None),
+        continuous=equations.continuous,
+        longest=longest_turns(model),
+        merit=equations.energy,
+        accept=functools.partial(branch.is_connected, equations.det_C),
+        data=model,
+    )
+    settings = lm.Settings(solver.tolerance * objectives.residual_scale(model), solver.max_iterations)
+    return continuation.solve(family, settings, status=status)
+
+
+def displacements(model: Model, z: jax.Array) -> jax.Array:
+    """Logarithms (m,nv) of increments (m,nq)."""
+    identity = kin.identity_increment(model)
+    return jax.vmap(lambda z_j: kin.difference(model, identity, z_j))(z)
+
+
+def longest_turns(model: Model) -> jax.Array:
+    """How far a correction may move each joint, (nv,): rad; slides any distance."""
+    return jnp.where(kin.tree(model.topology).dof_slide, jnp.inf, LONGEST_TURN).astype(model.dtype)
+
+
+def algebra(model: Model, s: Here, *, symmetric: bool = False) -> lm.Algebra:
+    """Dense, or where `s` has no mass matrix: J as a tree_solve.Matrix, lengths in the mass matrix at time k."""
+    if s.metric is not None:
+        return lm.dense(s.metric, energy=symmetric)
+
+    def solve(data, J, b):
+        return tree_solve.solve(data[0], J.f, J.c, J.A, J.d, J.blocks, b)
+
+    def norm(data, r):
+        return jnp.sqrt(jnp.maximum(tree_solve.inverse_quadratic(data[0], data[1], r), 0.0))
+
+    def length(data, delta):
+        return jnp.sqrt(jnp.maximum(tree_solve.quadratic(data[0], data[1], delta), 0.0))
+
+    def damped(data, J, r, damping):
+        """−(J + λ mass)⁻¹ r."""
+        return -solve(data, J._replace(c=J.c + damping, d=J.d + damping * data[0].armature), r)
+
+    return lm.Algebra((model, tree_solve.mass(model, s.frames)), solve, damped, norm, length)
+
+
+def _by_lbfgs(model: Model, solver: Solver, s: Here, equations: Equations, direction, status) -> continuation.State:
+    """The same, by L-BFGS on the energy or on ½‖L⁻¹ r‖², in whitened exponential coordinates about the first guess."""
+    t, m, metric = kin.tree(model.topology), direction.shape[0], s.metric
+    assert metric is not None
+    direction = jnp.where(status == lm.RUNNING, direction, 0.0)
+    origin = jax.vmap(lambda d: kin.retract(model, kin.identity_increment(model), d))(direction)
+
+    def point(y):
+        delta = lm.unwhiten(metric, y).reshape(m, -1)
+        return jax.vmap(lambda z_j, d: kin.retract(model, z_j, d))(origin, delta), delta
+
+    def in_chart(covector, delta):
+        """Along y: L⁻¹ Jrᵀ, Jr the right Jacobian of the balls' exponentials."""
+        g = covector.reshape(m, -1)
+        if t.balls.size:
+            Jr = joints.right_jacobian(delta[:, t.ball_v])
+            g = g.at[:, t.ball_v].set(joints.matvec(joints.transpose(Jr), g[:, t.ball_v]))
+        return lm.whiten(metric, g.reshape(-1))
+
+    def objective(y):
+        z, delta = point(y)
+        r, J = equations.evaluate(z, 1.0)
+        if equations.energy is not None:
+            return equations.energy(z, 1.0), in_chart(r, delta)
+        white = lm.whiten(metric, r)
+        return 0.5 * white @ white, in_chart(J.T @ lm.unwhiten(metric, white), delta)
+
+    def norm(y, value):
+        if equations.energy is None:
+            return jnp.sqrt(2.0 * value)
+        return jnp.linalg.norm(lm.whiten(metric, equations.evaluate(point(y)[0], 1.0)[0]))
+
+    tolerance = solver.tolerance * objectives.residual_scale(model)
+    y = jnp.zeros(direction.size, s.q.dtype)
+    found = lbfgs.minimise(objective, norm, tolerance, solver.max_iterations, y, status=status)
+    z, _ = point(found.y)
+    _, J = equations.evaluate(z, 1.0)
+    one, zero = jnp.ones((), s.q.dtype), jnp.zeros((), s.q.dtype)
+    connected = branch.is_connected(equations.det_C, model, z, J)
+    ended = jnp.where((found.status == Status.CONVERGED) & ~connected, jnp.int8(Status.BRANCH), found.status)
+    reached = jnp.where(ended == Status.CONVERGED, one, zero)
+    at = lm.SolveState(z, found.y, J, found.norm, found.value, z, found.gradient, zero, found.iterations, ended)
+    return continuation.State(at, one, reached, z, one, found.iterations, ended)

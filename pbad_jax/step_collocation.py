@@ -1,0 +1,86 @@
+"""One step of a collocation, radau or legendre: all stages are solved together."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax import accounts, continuation, lanes, objectives
+from pbad_jax import kinematics as kin
+from pbad_jax import levenberg_marquardt as lm
+from pbad_jax.errors import Status
+from pbad_jax.model import Model, State
+from pbad_jax.objectives import Equation, Here
+from pbad_jax.schemes import Scheme, extrapolation, radau
+from pbad_jax.solving import Outcome, Solver, displacements, find, of_stages, outcome
+
+
+def step(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: State, status) -> Outcome:
+    """All stages at once; before them, at the first step, the history node of schemes that have one."""
+    z_h = None
+    if scheme.has_history:
+        z_h, status = _history(model, scheme, solver, dt, s, state, status)
+    eq = objectives.collocation(model, scheme, dt, s, z_h)
+    found = _solve(model, scheme, solver, s, eq, eq.nodes[:, None] * (dt * state.v), status)
+    if scheme.has_history and solver.retry and solver.method == "lm":
+        found = _from_radau(model, scheme, solver, s, eq, found)
+    z = found.attempt.x
+    st = objectives.stages(model, s, z)
+    v = objectives.end_velocity(model, eq, st, twin=solver.twin, dense=solver.dense)
+    history = kin.compose_increment(model, s.q, z[-2]) if scheme.m > 1 else s.q
+    work = jnp.zeros(0, s.q.dtype)
+    if solver.account:
+        work = jnp.asarray(scheme.weights, s.q.dtype) @ accounts.stage_work(model, s, eq, st)
+    return outcome(model, found, z[-1], v, history, work)
+
+
+def _solve(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equation, direction, status):
+    det_C = float(np.linalg.det(scheme.C))
+    equations = of_stages(model, solver, s, eq, det_C=det_C, continuous=not scheme.has_history)
+    return find(model, solver, s, equations, direction, status)
+
+
+def _history(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: State, status):
+    """Increment (nq,) of the history node: the state's, or before the first step made from (q, v); and the status.
+
+    "matched": a step backwards to the node with radau, of at least the scheme's order. "linear": q + h v, literally.
+    """
+    known = kin.increment_between(model, state.q, state.history)
+    h = scheme.history_node * dt
+    if scheme.start == "linear":
+        return jnp.where(state.has_history, known, _plus(model, h * state.v)), status
+    backwards = radau(3 if scheme.order > 3 else 2)
+    newton = solver._replace(method="lm", objective="root", dense=True)
+
+    def made(model, s, known, status, h):
+        del known
+        s = objectives.here(model, s, s.control, twin=solver.twin)
+        eq = objectives.collocation(model, backwards, h, s, None)
+        found = _solve(model, backwards, newton, s, eq, eq.nodes[:, None] * (h * s.v), status)
+        solved = found.status == Status.CONVERGED
+        return found.attempt.x[-1], jnp.where(solved, status, found.status)
+
+    missing = ~state.has_history & (status == lm.RUNNING)
+    return lanes.rarely(missing, lambda model, s, known, status, h: (known, status), made, model, s, known, status, h)
+
+
+def _from_radau(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equation, found: continuation.State):
+    """A second attempt where the first failed, from the stages of radau(2) as the guess."""
+
+    def again(model, s, eq, found):
+        first = radau(2)
+        other = objectives.collocation(model, first, eq.dt, s, None)
+        running = jnp.int8(lm.RUNNING)
+        path = _solve(model, first, solver, s, other, other.nodes[:, None] * (eq.dt * s.v), running)
+        weights = extrapolation(other.nodes, jnp.ones((), s.q.dtype), at=eq.nodes)
+        direction = weights @ displacements(model, path.attempt.x)
+        second = _solve(model, scheme, solver, s, eq, direction, running)
+        better = jax.tree.map(lambda a, b: jnp.where(second.status == Status.CONVERGED, a, b), second, found)
+        return better._replace(iterations=found.iterations + path.iterations + second.iterations)
+
+    retry = (found.status != Status.CONVERGED) & (found.iterations > 0)
+    return lanes.rarely(retry, lambda model, s, eq, found: found, again, model, s, eq, found)
+
+
+def _plus(model: Model, delta: jax.Array) -> jax.Array:
+    """The increment (nq,) of a displacement (nv,)."""
+    return kin.retract(model, kin.identity_increment(model), delta)

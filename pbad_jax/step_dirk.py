@@ -1,0 +1,131 @@
+"""One step of a diagonally implicit Runge–Kutta scheme: its stages are solved one after another."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax import accounts, joint_fields, objectives
+from pbad_jax import kinematics as kin
+from pbad_jax import levenberg_marquardt as lm
+from pbad_jax.branch import is_continuous
+from pbad_jax.errors import Status
+from pbad_jax.model import Model, State
+from pbad_jax.objectives import Equation, Field, Here
+from pbad_jax.schemes import Dirk
+from pbad_jax.solving import Outcome, Solver, displacements, find, of_stages, outcome
+
+
+class _Table(NamedTuple):
+    """The scheme's coefficients as arrays, γ apart."""
+
+    A: jax.Array  # (s,s) below the diagonal
+    nodes: jax.Array  # (s,)
+    last: jax.Array  # (s,) the node before
+    weights: jax.Array  # (s,)
+    gamma: float
+
+
+class _Done(NamedTuple):
+    """What the stages done so far leave; fields carry a leading axis of stages."""
+
+    rates: Field  # dt V_j, projected
+    accelerations: Field  # dt² A_j, consistent
+    z: jax.Array
+    v: jax.Array
+    outcome: Outcome
+
+
+def step(model: Model, scheme: Dirk, solver: Solver, dt, s: Here, state: State, status) -> Outcome:
+    """The stages in turn, in one compiled loop; the last one is the end of the step."""
+    del state
+    dtype, n = s.q.dtype, len(scheme.A)
+    nodes = jnp.asarray(scheme.nodes, dtype)
+    last = jnp.concatenate([jnp.zeros(1, dtype), nodes[:-1]])
+    lower, weights = jnp.asarray(np.tril(scheme.A, -1), dtype), jnp.asarray(scheme.A[-1], dtype)
+    table = _Table(lower, nodes, last, weights, scheme.gamma)
+    first = _before(model, solver, s, n, status)
+    out = jax.lax.fori_loop(0, n, lambda i, done: _stage(model, table, solver, dt, s, i, done), first).outcome
+    return out._replace(status=jnp.where(out.status == lm.RUNNING, jnp.int8(Status.CONVERGED), out.status))
+
+
+def _before(model: Model, solver: Solver, s: Here, n: int, status) -> _Done:
+    dtype = s.q.dtype
+    fields = jax.tree.map(lambda x: jnp.zeros((n, *x.shape), dtype), s.V)
+    identity = kin.identity_increment(model)
+    none = Outcome(
+        z=identity,
+        v=s.v,
+        history=s.q,
+        status=jnp.asarray(status, jnp.int8),
+        iterations=jnp.zeros((), jnp.int32),
+        residual=jnp.zeros((), dtype),
+        reached=jnp.ones((), dtype),
+        damping=jnp.zeros((), dtype),
+        worst=jnp.zeros((), jnp.int32),
+        work=jnp.zeros(len(model.forces) if solver.account else 0, dtype),
+    )
+    return _Done(fields, fields, identity, s.v, none)
+
+
+def _equation(table: _Table, dt, s: Here, i, done: _Done) -> Equation:
+    """Stage i minimises ‖T(q_i) − X‖²_M/2γ²dt² + Q, sums over j < i:
+
+    X = T_k + dt Σ a_ij V_j + γ dt V_p,  V_p = V_k + dt Σ a_ij A_j.
+    """
+    gamma = table.gamma
+    V = jax.tree.map(lambda x: jnp.tensordot(table.A[i], x, axes=1), done.rates)
+    W = jax.tree.map(lambda x: jnp.tensordot(table.A[i], x, axes=1), done.accelerations)
+    return Equation(
+        dt=dt,
+        nodes=table.nodes[i][None],
+        C=jnp.full((1, 1), 1 / gamma**2, s.q.dtype),
+        D=jnp.full((1, 1), 1 / gamma, s.q.dtype),
+        accel=(
+            None,
+            jax.tree.map(lambda v, v_k: -(v + gamma * dt * v_k)[None] / gamma**2, V, s.V),
+            jax.tree.map(lambda w: -w[None] / gamma, W),
+        ),
+        rate=(None, jax.tree.map(lambda v: -v[None] / gamma, V)),
+    )
+
+
+def _stage(model: Model, table: _Table, solver: Solver, dt, s: Here, i, done: _Done) -> _Done:
+    """Solve stage i, and note its rate and its acceleration for those that follow."""
+    how = {"twin": solver.twin, "dense": solver.dense}
+    eq = _equation(table, dt, s, i, done)
+    further = (table.nodes[i] - table.last[i]) * dt * done.v
+    direction = displacements(model, done.z[None]) + further
+    found = find(model, solver, s, of_stages(model, solver, s, eq), direction, done.outcome.status)
+
+    st = objectives.stages(model, s, found.attempt.x)
+    z, f = found.attempt.x[0], jax.tree.map(lambda x: x[0], st.frames)
+    v = objectives.end_velocity(model, eq, st, **how)
+    q = kin.compose_increment(model, s.q, z)
+    a = objectives.acceleration(model, q, v, s.time + table.nodes[i] * dt, s.control, **how)
+    rate = Field(kin.velocity_field(model, f, v), joint_fields.rate(model, v, z))
+    second = objectives.acceleration_field(model, f, z, v, a)
+
+    work = done.outcome.work
+    if solver.account:
+        work = work + table.weights[i] * accounts.stage_work(model, s, eq, st)[0]
+    smooth = is_continuous(model, table.nodes[i] * dt, s.v, z, v)
+    ended = _together(done.outcome, outcome(model, found, z, v, s.q, work), smooth)
+    return _Done(_put(done.rates, i, rate, dt), _put(done.accelerations, i, second, dt**2), z, v, ended)
+
+
+def _put(fields: Field, i, field: Field, scale) -> Field:
+    return jax.tree.map(lambda all, x: all.at[i].set(scale * x), fields, field)
+
+
+def _together(done: Outcome, new: Outcome, smooth) -> Outcome:
+    """The Outcome of the stages so far: RUNNING while they converge; nothing more after one that does not."""
+    going_on = jnp.where(smooth, jnp.int8(lm.RUNNING), jnp.int8(Status.BRANCH))
+    new = new._replace(
+        status=jnp.where(new.status == Status.CONVERGED, going_on, new.status),
+        iterations=done.iterations + new.iterations,
+        residual=jnp.maximum(done.residual, new.residual),
+        damping=jnp.maximum(done.damping, new.damping),
+    )
+    return jax.tree.map(lambda a, b: jnp.where(done.status == lm.RUNNING, a, b), new, done)

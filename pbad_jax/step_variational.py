@@ -1,0 +1,78 @@
+"""One step of the variational scheme: an equation at q_k, and half kicks of the forces at both ends."""
+
+import jax
+import jax.numpy as jnp
+
+from pbad_jax import accounts, joint_fields, lanes, objectives
+from pbad_jax import kinematics as kin
+from pbad_jax.forces import Point
+from pbad_jax.joints import matmul
+from pbad_jax.model import Model, State
+from pbad_jax.objectives import Field, Here
+from pbad_jax.schemes import Variational
+from pbad_jax.solving import Equations, Outcome, Solver, find, outcome
+
+
+def step(model: Model, scheme: Variational, solver: Solver, dt, s: Here, state: State, status) -> Outcome:
+    """Solve p_k = <∂T_k/∂q, (T_{k+1} − T_k) M>/dt − dt τ_k/2 for q_{k+1}; then p_{k+1} from the same at q_{k+1}."""
+    del scheme, state
+    recurrence = objectives.TWINS[solver.twin]
+    tau = _force_at(model, s, s.q, s.v, s.frames, s.time, solver.twin)
+    assert s.mass is not None  # options.py sees to it
+    momentum = s.mass @ s.v
+
+    def tested_at(f, z_at, z, delta: Field):
+        """<∂T/∂q at f, ΔT M> and the joints' part, (nv,)."""
+        r = recurrence.pullback(model, f, matmul(delta.T, model.second_moment))
+        return r + model.armature * joint_fields.pullback(model, z_at, delta.joint)
+
+    identity = kin.identity_increment(model)
+
+    def evaluate(z, h):
+        st = objectives.stages(model, s, z)
+        delta, f = jax.tree.map(lambda x: x[0], (st.delta, st.frames))
+        r = tested_at(s.frames, identity, z, delta) - h * dt * momentum - 0.5 * (h * dt) ** 2 * tau
+        return r, recurrence.mixed_hess(model, s.frames, f) + _joint_matrix(model, z)
+
+    equations = Equations(evaluate, nodes=jnp.ones(1, s.q.dtype))
+    found = find(model, solver, s, equations, (dt * s.v)[None], status)
+    z = found.attempt.x
+    st = objectives.stages(model, s, z)
+    delta, f = jax.tree.map(lambda x: x[0], (st.delta, st.frames))
+    mass = recurrence.mass_matrix(model, f)
+    free = lanes.solve(mass, tested_at(f, z[0], z, delta) / dt)
+    q = kin.compose_increment(model, s.q, z[0])
+    v = _half_kick(model, s, q, free, f, mass, dt, solver.twin)
+    work = jnp.zeros(0, s.q.dtype)
+    if solver.account:
+        ends = ((s.q, s.v, s.frames, s.time), (q, v, f, s.time + dt))
+        work = sum(0.5 * dt * accounts.power(model, s, *end, kin.velocity_field(model, end[2], end[1])) for end in ends)
+    return outcome(model, found, z[0], v, s.q, work)
+
+
+def _joint_matrix(model: Model, z: jax.Array) -> jax.Array:
+    """∂/∂z of armature ∘ the joints' part, tested at q_k: a ball's ½(tr(R) E − Rᵀ)."""
+    t = kin.tree(model.topology)
+    out = jnp.diag(model.armature)
+    if not t.balls.size:
+        return out
+    one = jnp.stack([kin.identity_increment(model), z[0]])
+    u = jax.vmap(lambda x: joint_fields.difference(model, x))(one)
+    pick = jnp.zeros((2, 2), z.dtype).at[0, 1].set(1.0)
+    _, by_z = joint_fields.table(model, pick, one, u, jnp.zeros_like(u))
+    return model.armature[:, None] * joint_fields.full(model, by_z)[0, 1]
+
+
+def _half_kick(model: Model, s: Here, q, v, f, mass, dt, twin) -> jax.Array:
+    """The v (nv,) with mass (v − v_free) = dt τ(q, v)/2, by one Newton step: exact for forces linear in v."""
+    at = Point(q=q, v=v, T=kin.shift(f.T, -s.origin), time=s.time + dt, control=s.control)
+    load = objectives.total_load(model, at)
+    matrix = mass
+    if load.dtau_dv is not None:
+        matrix = mass - 0.5 * dt * (jnp.diag(load.dtau_dv) if load.dtau_dv.ndim == 1 else load.dtau_dv)
+    return v + lanes.solve(matrix, 0.5 * dt * objectives.generalised_force(model, f, load, twin=twin))
+
+
+def _force_at(model: Model, s: Here, q, v, f: kin.Frames, time, twin) -> jax.Array:
+    at = Point(q=q, v=v, T=kin.shift(f.T, -s.origin), time=time, control=s.control)
+    return objectives.generalised_force(model, f, objectives.total_load(model, at), twin=twin)
