@@ -4,6 +4,7 @@ Pan & Manocha, "Time Integrating Articulated Body Dynamics Using Position-Based 
 is a pure function of pytrees; nothing runs at import, and no JAX setting is touched.
 """
 
+from pbad_jax import forces
 from pbad_jax.build import Actuator, Body, Geom, Joint, build_model
 from pbad_jax.builders import chain, spider, swimmer
 from pbad_jax.energy import angular_momentum, kinetic_energy, linear_momentum, potential_energy
@@ -55,6 +56,7 @@ __all__ = [
     "build_model",
     "chain",
     "dirk",
+    "forces",
     "forward_kinematics",
     "kinetic_energy",
     "legendre",

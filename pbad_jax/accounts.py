@@ -5,38 +5,44 @@ import jax.numpy as jnp
 
 from pbad_jax import joint_fields, objectives
 from pbad_jax import kinematics as kin
-from pbad_jax.forces import Point
+from pbad_jax.forces.law import Load, Point, field_of, is_conservative
 from pbad_jax.model import Model, State
 from pbad_jax.objectives import Equation, Here, Stages
 
 
 def stage_work(model: Model, s: Here, eq: Equation, st: Stages) -> jax.Array:
-    """Dt × the power of every force at every stage, (m,nforces) J."""
+    """Dt × the power at every stage of the forces that act there, (m,nforces) J."""
     V = objectives.stage_rates(eq, st)
     v = jax.vmap(lambda z_i, u: joint_fields.pullback(model, z_i, u))(st.z, V.joint) / eq.dt
     q = jax.vmap(lambda z_i: kin.compose_increment(model, s.q, z_i))(st.z)
-    at_stages = jax.vmap(lambda q, v, f, time, V: power(model, s, q, v, f, time, V))
-    return eq.dt * at_stages(q, v, st.frames, s.time + eq.nodes * eq.dt, V.T / eq.dt)
+
+    def at_stage(q, v, f, V, time):
+        return power(model, objectives.point(model, s, q, v, f, V, time, eq.dt), "stages")
+
+    return eq.dt * jax.vmap(at_stage)(q, v, st.frames, V.T / eq.dt, s.time + eq.nodes * eq.dt)
 
 
-def power(model: Model, s: Here, q, v, f: kin.Frames, time, V: jax.Array) -> jax.Array:
-    """τ·v − <∂Q/∂T, V> of every force, (nforces,) W."""
-    at = Point(q=q, v=v, T=kin.shift(f.T, -s.origin), time=time, control=s.control)
-    out = []
-    for force in model.forces:
-        load, total = force.load(model, at), jnp.zeros((), q.dtype)
-        total = total if load.tau is None else total + load.tau @ v
-        out.append(total if load.field is None else total - jnp.sum(load.field * V))
-    return jnp.stack(out) if out else jnp.zeros(0, q.dtype)
+def impulse_work(model: Model, s: Here, eq: Equation, st: Stages) -> jax.Array:
+    """The work of the forces that act once a step, over the displacements of the step, (nforces,) J."""
+    return eq.dt * power(model, objectives.end_point(model, s, eq, st, eq.dt), "step")
+
+
+def power(model: Model, at: Point, where: str) -> jax.Array:
+    """τ·v − <∂Q/∂T, V> of every force that acts `where`, at the "stages" or once a "step"; else zero. (nforces,) W."""
+
+    def one(load: Load) -> jax.Array:
+        field = field_of(load, model.topology.n_links)
+        total = jnp.zeros((), at.q.dtype) if load.tau is None else load.tau @ at.v
+        return total if field is None else total - jnp.sum(field * at.V)
+
+    here = [getattr(f, "at", "stages") == where for f in model.forces]
+    zero = jnp.zeros((), at.q.dtype)
+    out = [one(f.load(model, at)) if acts else zero for f, acts in zip(model.forces, here)]
+    return jnp.stack(out) if out else jnp.zeros(0, at.q.dtype)
 
 
 def exact_where_known(model: Model, before: State, after: State, work: jax.Array, control) -> jax.Array:
-    """The work of every force (nforces,): the fall of its potential where it has one, else the quadrature given."""
-
-    def at(state):
-        T = kin.transforms(model, state.q)
-        return Point(q=state.q, v=state.v, T=T, time=state.time, control=control)
-
-    a, b = at(before), at(after)
-    exact = [f.potential(model, a) - f.potential(model, b) if hasattr(f, "potential") else None for f in model.forces]
+    """The work of every force (nforces,): the fall of its potential where that is all, else the quadrature given."""
+    a, b = (objectives.instant_of(model, state, control) for state in (before, after))
+    exact = [f.potential(model, a) - f.potential(model, b) if is_conservative(f) else None for f in model.forces]
     return jnp.stack([w if x is None else x for w, x in zip(work, exact)]) if exact else work

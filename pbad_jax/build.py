@@ -17,6 +17,7 @@ import numpy as np
 
 from pbad_jax import forces as force_laws
 from pbad_jax import inertia, joints
+from pbad_jax.checks import above_zero, array, interval, number, vector
 from pbad_jax.errors import ModelError, OptionError
 from pbad_jax.model import JOINT_PRIMITIVES, Geometry, JointInfo, Mesh, Model, Topology
 
@@ -34,9 +35,13 @@ class Joint:
             two directions of sliding, default x and y; it turns about their normal. In the body's frame.
         anchor: (3,) m, the point of the body that the rotation holds still.
         reference: rad or m; the value of q at which the body sits at its `position` and `quaternion`.
-        damping, stiffness, armature, friction_loss: one number for all its degrees of freedom, SI units.
+        damping, stiffness, armature, friction_loss: one number for all its degrees of freedom, SI units. Dry friction
+            is smooth below stick_speed.
         spring_reference: the q at which the spring is at rest; None = the configuration `q0`.
-        range: (low, high) rad or m, None = free. Hinges, slides and universals.
+        range: (low, high) rad or m, None = free. Hinges, slides and universals; a ball's turn may reach `high` ≥ 0.
+        limit_time_constant: s; the soft end of a range has the stiffness inertia/limit_time_constant², the inertia
+            that the joint feels at q0.
+        stick_speed: rad/s or m/s.
     """
 
     type: str
@@ -50,6 +55,8 @@ class Joint:
     armature: float = 0.0
     friction_loss: float = 0.0
     range: Any = None
+    limit_time_constant: float = 0.02
+    stick_speed: float = 1e-2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +70,7 @@ class Geom:
     rgba: Any = (0.62, 0.66, 0.72, 1.0)
     friction: Any = (1.0, 0.005, 0.0001)
     mesh: Mesh | None = None
+    touches: bool = True  # whether contact takes it, or it is only drawn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,14 +142,15 @@ def build_model(
         inactive: features that the model carries without a force (importers fill this).
 
     Returns:
-        The model with its own forces: gravity, and springs, dampers, actuators where there are any.
+        The model with its own forces: gravity, and springs, dampers, dry friction, limits, actuators where there are
+        any.
 
     Raises:
         ModelError: naming the body or joint, the value, the rule and the fix.
         OptionError: for gravity, dtype or fix_inertia.
     """
     dtype = _dtype(dtype)
-    gravity = _vector(gravity, 3, "gravity", OptionError)
+    gravity = vector(gravity, 3, "gravity", OptionError)
     if fix_inertia not in ("error", "project"):
         raise OptionError(f"fix_inertia={fix_inertia!r}: choose 'error' or 'project'")
     bodies = list(bodies)
@@ -171,41 +180,47 @@ def build_model(
         geom_types=tuple(g[0] for g in draft.geoms),
         geom_bodies=tuple(g[1] for g in draft.geoms),
         geom_meshes=tuple(g[2] for g in draft.geoms),
-        inactive=tuple(inactive) + _inactive(draft),
+        geom_touches=tuple(g[8] for g in draft.geoms),
+        inactive=tuple(inactive),
     )
     default_q0 = np.array(draft.q0)
-    q_ref = default_q0 if q0 is None else _vector(q0, topology.nq, "q0", ModelError)
+    q_ref = default_q0 if q0 is None else vector(q0, topology.nq, "q0", ModelError)
     _check_joint_inertia(draft, topology)
+    feels = [np.diag(block) for block, _ in _joint_inertia(draft, topology, q_ref)]
 
-    def array(x, *shape):
+    def leaf(x, *shape):
         return jnp.asarray(np.asarray(x, float).reshape(shape), dtype)
 
     nv, n, g = topology.nv, topology.n_links, len(draft.geoms)
     model_forces: list[Any] = [force_laws.Gravity()]
     if any(draft.stiffness):
         rest = np.where(np.isnan(draft.spring_reference), q_ref, draft.spring_reference)
-        model_forces.append(force_laws.JointSpring(array(draft.stiffness, nv), array(rest, topology.nq)))
+        model_forces.append(force_laws.JointSpring(leaf(draft.stiffness, nv), leaf(rest, topology.nq)))
     if any(draft.damping):
-        model_forces.append(force_laws.JointDamping(array(draft.damping, nv)))
+        model_forces.append(force_laws.JointDamping(leaf(draft.damping, nv)))
+    if any(draft.friction_loss):
+        model_forces.append(force_laws.JointFriction(leaf(draft.friction_loss, nv), leaf(draft.stick_speed, nv)))
+    if np.isfinite(draft.range).any():
+        model_forces.append(_limits(draft, topology, np.concatenate(feels), leaf))
     if drives:
-        model_forces.append(_actuation(drives, array))
+        model_forces.append(_actuation(drives, leaf))
     return Model(
         topology=topology,
-        placement=array(draft.placement, n, 3, 4),
-        axis=array(draft.axis, n, 3),
-        anchor=array(draft.anchor, n, 3),
-        second_moment=array(draft.moment, n, 4, 4),
-        gravity=array(gravity, 3),
-        armature=array(draft.armature, nv),
-        joint_range=array(draft.range, nv, 2),
-        friction_loss=array(draft.friction_loss, nv),
-        q0=array(q_ref, topology.nq),
+        placement=leaf(draft.placement, n, 3, 4),
+        axis=leaf(draft.axis, n, 3),
+        anchor=leaf(draft.anchor, n, 3),
+        second_moment=leaf(draft.moment, n, 4, 4),
+        gravity=leaf(gravity, 3),
+        armature=leaf(draft.armature, nv),
+        joint_range=leaf(draft.range, nv, 2),
+        friction_loss=leaf(draft.friction_loss, nv),
+        q0=leaf(q_ref, topology.nq),
         geometry=Geometry(
-            size=array([x[3] for x in draft.geoms], g, 3),
-            position=array([x[4] for x in draft.geoms], g, 3),
-            quaternion=array([x[5] for x in draft.geoms], g, 4),
-            rgba=array([x[6] for x in draft.geoms], g, 4),
-            friction=array([x[7] for x in draft.geoms], g, 3),
+            size=leaf([x[3] for x in draft.geoms], g, 3),
+            position=leaf([x[4] for x in draft.geoms], g, 3),
+            quaternion=leaf([x[5] for x in draft.geoms], g, 4),
+            rgba=leaf([x[6] for x in draft.geoms], g, 4),
+            friction=leaf([x[7] for x in draft.geoms], g, 3),
         ),
         forces=tuple(model_forces),
     )
@@ -233,6 +248,8 @@ class _Draft:
         self.armature: list[float] = []
         self.friction_loss: list[float] = []
         self.range: list[tuple[float, float]] = []
+        self.limit_time_constant: list[float] = []
+        self.stick_speed: list[float] = []
         self.geoms: list[tuple] = []
 
 
@@ -278,8 +295,8 @@ def _add_joint(draft, index, body, joint, label, parent, parent_link, pose):
             "Use a ball joint, or move the body."
         )
     axes = _axes(joint, where)
-    anchor = _vector(joint.anchor, 3, f"anchor of {where}", ModelError)
-    reference = _number(joint.reference, f"reference of {where}")
+    anchor = vector(joint.anchor, 3, f"anchor of {where}", ModelError)
+    reference = number(joint.reference, f"reference of {where}")
     if reference and joint.type not in ("hinge", "slide"):
         raise ModelError(
             f"reference of {where} is {reference:g}; only a hinge or a slide has one. "
@@ -303,7 +320,7 @@ def _add_joint(draft, index, body, joint, label, parent, parent_link, pose):
     rest = np.full(nq, np.nan)  # NaN: the configuration q0
     if joint.spring_reference is not None:
         what = f"spring_reference of {where}"
-        rest = np.atleast_1d(_array(joint.spring_reference, what, f"{nq} numbers"))
+        rest = np.atleast_1d(array(joint.spring_reference, what, f"{nq} numbers"))
         if rest.shape != (nq,):
             raise ModelError(f"{what} has shape {rest.shape}; its q has {nq} entries")
         if not np.all(np.isfinite(rest)):
@@ -315,12 +332,16 @@ def _add_joint(draft, index, body, joint, label, parent, parent_link, pose):
 
 def _add_dofs(draft: _Draft, joint: Joint, dofs: int, where: str) -> None:
     for field in ("stiffness", "damping", "armature", "friction_loss"):
-        value = _number(getattr(joint, field), f"{field} of {where}")
+        value = number(getattr(joint, field), f"{field} of {where}")
         if value < 0:
             raise ModelError(f"{field} of {where} is {value:g}; it must be ≥ 0, or energy is created. Change its sign.")
         getattr(draft, field).extend([value] * dofs)
-    low, high = _range(joint.range, f"range of {where}")
+    low, high = interval(joint.range, f"range of {where}")
     draft.range.extend([(low, high)] * dofs)
+    for field in ("limit_time_constant", "stick_speed"):
+        getattr(draft, field).extend([above_zero(getattr(joint, field), f"{field} of {where}")] * dofs)
+    if joint.type == "ball" and joint.range is not None and not high > 0:
+        raise ModelError(f"range of {where} is ({low:g}, {high:g}); a ball turns up to `high`, which must be > 0")
 
 
 def _add_geom(draft: _Draft, body: int, geom: Geom, where: str) -> None:
@@ -330,15 +351,15 @@ def _add_geom(draft: _Draft, body: int, geom: Geom, where: str) -> None:
     if (geom.type == "mesh") != (geom.mesh is not None):
         raise ModelError(f"{where}: a mesh belongs to type 'mesh', and only there")
     size = np.zeros(3)
-    given = np.atleast_1d(_array(geom.size, f"size of {where}", "up to three numbers"))
+    given = np.atleast_1d(array(geom.size, f"size of {where}", "up to three numbers"))
     if given.size > 3 or not np.all(given >= 0):
         raise ModelError(f"size of {where} is {given.tolist()}; it needs up to three numbers ≥ 0, m")
     size[: given.size] = given
     draft.geoms.append(
         (
-            geom.type, body, geom.mesh, size, _vector(geom.position, 3, f"position of {where}", ModelError),
-            _unit_quaternion(geom.quaternion, where), _vector(geom.rgba, 4, f"rgba of {where}", ModelError),
-            _vector(geom.friction, 3, f"friction of {where}", ModelError),
+            geom.type, body, geom.mesh, size, vector(geom.position, 3, f"position of {where}", ModelError),
+            _unit_quaternion(geom.quaternion, where), vector(geom.rgba, 4, f"rgba of {where}", ModelError),
+            vector(geom.friction, 3, f"friction of {where}", ModelError), bool(geom.touches),
         )
     )  # fmt: skip
 
@@ -384,11 +405,11 @@ def _parents(bodies: list[Body]) -> list[int]:
 
 def _body_moment(body: Body, where: str, fix_inertia: str) -> np.ndarray:
     """The checked second moment (4,4) of one body."""
-    mass = _number(body.mass, f"mass of {where}")
+    mass = number(body.mass, f"mass of {where}")
     if mass < 0:
         raise ModelError(f"mass of {where} is {mass:g} kg; it must be ≥ 0")
-    com = _vector(body.com, 3, f"com of {where}", ModelError)
-    I = _array(body.inertia, f"inertia of {where}", "(3, 3) numbers")
+    com = vector(body.com, 3, f"com of {where}", ModelError)
+    I = array(body.inertia, f"inertia of {where}", "(3, 3) numbers")
     if I.shape != (3, 3):
         raise ModelError(
             f"inertia of {where} has shape {I.shape}, wanted (3, 3): [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]] "
@@ -422,15 +443,30 @@ def _body_moment(body: Body, where: str, fix_inertia: str) -> np.ndarray:
 def _check_joint_inertia(draft: _Draft, topology: Topology) -> None:
     """Refuse joints that move no mass, at a generic configuration (a zero there is a zero everywhere)."""
     rng = np.random.default_rng(0)
+    q = rng.uniform(0.3, 1.2, topology.nq)
+    moving = [i for i, kind in enumerate(topology.link_type) if kind != joints.FIXED]
+    for i, (block, size) in zip(moving, _joint_inertia(draft, topology, q)):
+        kind, first = topology.link_type[i], topology.link_v[i]
+        least = np.linalg.eigvalsh(block)[0]
+        if least <= 1e-12 * (size + np.trace(block)):
+            joint = next(j.name for j in draft.joints if j.v <= first < j.v + j.nv)
+            raise ModelError(
+                f"body {draft.link_body[i]!r}, joint {joint!r} ({kind}): it moves no "
+                f"{'mass' if kind == joints.SLIDE else 'inertia'} ({least:.3g}), so its acceleration is undefined. "
+                "Give the body or one below it a mass and an inertia, or the joint an armature."
+            )
+
+
+def _joint_inertia(draft: _Draft, topology: Topology, q: np.ndarray) -> list[tuple[np.ndarray, float]]:
+    """The block of the mass matrix of every link that moves, armature included, and its scale, at q; numpy."""
     n = topology.n_links
     T, S = np.zeros((n, 4, 4)), np.zeros((n, 4, 4))
     for i, kind in enumerate(topology.link_type):
-        L = np.vstack([draft.placement[i], [0, 0, 0, 1.0]])
+        L, at = np.vstack([draft.placement[i], [0, 0, 0, 1.0]]), topology.link_q[i]
         if kind in (joints.HINGE, joints.SLIDE):
-            L[:3] = _undo(L[:3], kind, draft.axis[i], draft.anchor[i], rng.uniform(0.3, 1.2))
+            L[:3] = _undo(L[:3], kind, draft.axis[i], draft.anchor[i], -q[at])
         elif kind == joints.BALL:
-            p = rng.normal(size=4)
-            R = np.eye(3) + _rotation_minus_identity(p / np.linalg.norm(p))
+            R = np.eye(3) + _rotation_minus_identity(q[at : at + 4] / np.linalg.norm(q[at : at + 4]))
             L = L @ np.block(
                 [[R, (draft.anchor[i] - R @ draft.anchor[i])[:, None]], [np.zeros((1, 3)), np.ones((1, 1))]]
             )
@@ -440,22 +476,15 @@ def _check_joint_inertia(draft: _Draft, topology: Topology) -> None:
         S[i] += T[i] @ draft.moment[i] @ T[i].T
         if topology.link_parent[i] >= 0:
             S[topology.link_parent[i]] += S[i]
+    out = []
     for i, kind in enumerate(topology.link_type):
         if kind == joints.FIXED:
             continue
         screws = [T[i] @ s @ np.linalg.inv(T[i]) for s in _local_screws(kind, draft.axis[i], draft.anchor[i])]
         block = np.array([[np.sum((a @ S[i]) * b) for b in screws] for a in screws])
         first = topology.link_v[i]
-        block += np.diag(draft.armature[first : first + len(screws)])
-        size = np.trace(S[i]) + np.trace(block)
-        if np.linalg.eigvalsh(block)[0] <= 1e-12 * size or size == 0:
-            joint = next(j.name for j in draft.joints if j.v <= first < j.v + j.nv)
-            raise ModelError(
-                f"body {draft.link_body[i]!r}, joint {joint!r} ({kind}): it moves no "
-                f"{'mass' if kind == joints.SLIDE else 'inertia'} ({np.linalg.eigvalsh(block)[0]:.3g}), so its "
-                "acceleration is undefined. "
-                "Give the body or one below it a mass and an inertia, or the joint an armature."
-            )
+        out.append((block + np.diag(draft.armature[first : first + len(screws)]), np.trace(S[i])))
+    return out
 
 
 def _local_screws(kind: str, axis, anchor) -> list[np.ndarray]:
@@ -472,17 +501,6 @@ def _local_screws(kind: str, axis, anchor) -> list[np.ndarray]:
     return out
 
 
-def _inactive(draft: _Draft) -> tuple[str, ...]:
-    """What the model carries that has no force yet."""
-    out = []
-    limited = sum(np.isfinite(r).any() for r in draft.range)
-    if limited:
-        out.append(f"joint range ({limited} degrees of freedom)")
-    if any(draft.friction_loss):
-        out.append(f"joint friction loss ({sum(x > 0 for x in draft.friction_loss)} degrees of freedom)")
-    return tuple(out)
-
-
 def _actuator(a: Actuator, draft: _Draft) -> dict:
     name = a.name or f"{a.joint}_actuator"
     where = f"actuator {name!r}"
@@ -495,22 +513,49 @@ def _actuator(a: Actuator, draft: _Draft) -> dict:
         raise ModelError(f"{where}: joint {a.joint!r} is {joint.type}; an actuator drives a hinge or a slide")
     ranges = {}
     for field in ("control_range", "force_range"):
-        ranges[field] = _range(getattr(a, field), f"{field} of {where}")
+        ranges[field] = interval(getattr(a, field), f"{field} of {where}")
     return {
-        "name": name, "q": joint.q, "v": joint.v, "gear": _number(a.gear, f"gear of {where}"),
-        "gain": _number(a.gain, f"gain of {where}"), "bias": _vector(a.bias, 3, f"bias of {where}", ModelError),
+        "name": name, "q": joint.q, "v": joint.v, "gear": number(a.gear, f"gear of {where}"),
+        "gain": number(a.gain, f"gain of {where}"), "bias": vector(a.bias, 3, f"bias of {where}", ModelError),
         **ranges,
     }  # fmt: skip
 
 
-def _actuation(drives: list[dict], array) -> force_laws.Actuation:
+LIMIT_WIDTH = 0.01  # rad or m over which the stiffness of a limit comes in
+LIMIT_DAMPING = 1.0  # s/rad or s/m
+
+
+def _limits(draft: _Draft, topology: Topology, feels: np.ndarray, leaf) -> force_laws.JointLimit:
+    """The soft ends of all ranges; `feels` (nv,) is the inertia at q0 of every degree of freedom, by links."""
+    nv = topology.nv
+    moving = [i for i, kind in enumerate(topology.link_type) if kind != joints.FIXED]
+    order = np.concatenate([topology.link_v[i] + np.arange(joints.PRIMITIVES[topology.link_type[i]]) for i in moving])
+    inertia_felt = np.empty(nv)
+    inertia_felt[order] = feels
+    bounds = np.array(draft.range, float).reshape(nv, 2)
+    balls = [topology.link_v[i] for i in moving if topology.link_type[i] == joints.BALL]
+    angle = np.array([bounds[v, 1] for v in balls])
+    stiffness = inertia_felt / np.array(draft.limit_time_constant) ** 2
+    for v in balls:
+        bounds[v : v + 3] = (-np.inf, np.inf)
+        stiffness[v : v + 3] = stiffness[v : v + 3].max()
+    return force_laws.JointLimit(
+        range=leaf(bounds, nv, 2),
+        angle=leaf(angle, len(balls)),
+        stiffness=leaf(stiffness, nv),
+        width=leaf(np.full(nv, LIMIT_WIDTH), nv),
+        damping=leaf(np.full(nv, LIMIT_DAMPING), nv),
+    )
+
+
+def _actuation(drives: list[dict], leaf) -> force_laws.Actuation:
     n = len(drives)
     return force_laws.Actuation(
-        gear=array([d["gear"] for d in drives], n),
-        gain=array([d["gain"] for d in drives], n),
-        bias=array([d["bias"] for d in drives], n, 3),
-        control_range=array([d["control_range"] for d in drives], n, 2),
-        force_range=array([d["force_range"] for d in drives], n, 2),
+        gear=leaf([d["gear"] for d in drives], n),
+        gain=leaf([d["gain"] for d in drives], n),
+        bias=leaf([d["bias"] for d in drives], n, 3),
+        control_range=leaf([d["control_range"] for d in drives], n, 2),
+        force_range=leaf([d["force_range"] for d in drives], n, 2),
         q_index=tuple(d["q"] for d in drives),
         v_index=tuple(d["v"] for d in drives),
     )
@@ -526,7 +571,7 @@ def _axes(joint: Joint, where: str) -> list[np.ndarray]:
     if joint.type in ("hinge", "slide"):
         return [_unit(joint.axis if joint.axis is not None else (0, 0, 1), f"axis of {where}")]
     given = ((1, 0, 0), (0, 1, 0)) if joint.axis is None else joint.axis
-    given = _array(given, f"axis of {where}", "two axes, (2, 3)")
+    given = array(given, f"axis of {where}", "two axes, (2, 3)")
     if given.shape != (2, 3):
         raise ModelError(f"axis of {where} has shape {given.shape}; a {joint.type} joint wants two axes, (2, 3)")
     a, b = (_unit(x, f"axis of {where}") for x in given)
@@ -556,7 +601,7 @@ def _undo(pose: np.ndarray, kind: str, axis, anchor, reference: float) -> np.nda
 def _pose(position, quaternion, where: str) -> np.ndarray:
     p = _unit_quaternion(quaternion, where)
     R = np.eye(3) + _rotation_minus_identity(p)
-    return np.hstack([R, _vector(position, 3, f"position of {where}", ModelError)[:, None]])
+    return np.hstack([R, vector(position, 3, f"position of {where}", ModelError)[:, None]])
 
 
 def _rotation_minus_identity(p: np.ndarray) -> np.ndarray:
@@ -567,7 +612,7 @@ def _rotation_minus_identity(p: np.ndarray) -> np.ndarray:
 
 
 def _unit_quaternion(p, where: str) -> np.ndarray:
-    p = _vector(p, 4, f"quaternion of {where}", ModelError)
+    p = vector(p, 4, f"quaternion of {where}", ModelError)
     norm = np.linalg.norm(p)
     if norm < 1e-12:
         raise ModelError(f"quaternion of {where} is zero; it must be a rotation, identity = (1, 0, 0, 0)")
@@ -575,63 +620,13 @@ def _unit_quaternion(p, where: str) -> np.ndarray:
 
 
 def _unit(a, where: str) -> np.ndarray:
-    a = _vector(a, 3, where, ModelError)
+    a = vector(a, 3, where, ModelError)
     norm = np.linalg.norm(a)
     if norm < 1e-12:
         raise ModelError(f"{where} is the zero vector; it must have a direction")
     if abs(norm - 1) > 1e-3:
         warnings.warn(f"{where} has length {norm:.6g} and was normalised", stacklevel=5)
     return a / norm
-
-
-def _vector(x, size: int, what: str, error) -> np.ndarray:
-    x = _array(x, what, f"{size} numbers", error)
-    if x.shape != (size,):
-        raise error(f"{what} has shape {x.shape}; wanted ({size},)")
-    if not np.all(np.isfinite(x)):
-        raise error(f"{what} is {x.tolist()}; every entry must be finite")
-    return x
-
-
-def _array(x, what: str, wanted: str, error=ModelError) -> np.ndarray:
-    """X as float64 numpy, of whatever shape."""
-    _no_tracer(x, what)
-    try:
-        return np.asarray(x, float)
-    except (TypeError, ValueError):
-        raise error(f"{what} is {x!r:.60}; wanted {wanted}") from None
-
-
-def _range(x, what: str) -> tuple[float, float]:
-    """(low, high), infinite for None."""
-    if x is None:
-        return -np.inf, np.inf
-    given = _array(x, what, "(low, high)")
-    if given.shape != (2,):
-        raise ModelError(f"{what} has shape {given.shape}; wanted (low, high)")
-    low, high = given.tolist()
-    if not low <= high:  # also catches NaN
-        raise ModelError(f"{what} is ({low:g}, {high:g}); low must not exceed high. Swap them.")
-    return low, high
-
-
-def _number(x, what: str) -> float:
-    _no_tracer(x, what)
-    try:
-        value = float(x)
-    except (TypeError, ValueError):
-        raise ModelError(f"{what} is {x!r:.60}; wanted one number") from None
-    if not np.isfinite(value):
-        raise ModelError(f"{what} is {value}; it must be finite")
-    return value
-
-
-def _no_tracer(x, what: str) -> None:
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x)):
-        raise ModelError(
-            f"{what} is traced: build_model must run outside jit, vmap and grad, because it checks values. Build the "
-            "model once and trace its arrays, e.g. dataclasses.replace(model, second_moment=...)."
-        )
 
 
 def _check_unique(names: list[str], what: str) -> None:

@@ -3,9 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from pbad_jax import kinematics as kin
 from pbad_jax import objectives
-from pbad_jax.forces import Point, total_potential
+from pbad_jax.forces.law import total_potential
 from pbad_jax.model import Model, State
 
 
@@ -15,9 +14,8 @@ def kinetic_energy(model: Model, state: State) -> jax.Array:
 
 
 def potential_energy(model: Model, state: State) -> jax.Array:
-    """Potential energy of all forces that have one (gravity, springs), J; gravity's zero is the world's origin."""
-    at = Point(state.q, state.v, kin.transforms(model, state.q), state.time, jnp.zeros(model.nu, model.dtype))
-    return total_potential(model, at)
+    """Potential energy of all forces that have one (gravity, springs, contact), J; gravity's is zero at the origin."""
+    return total_potential(model, objectives.instant_of(model, state, jnp.zeros(model.nu, model.dtype)))
 
 
 def linear_momentum(model: Model, state: State) -> jax.Array:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax import joints
-from pbad_jax.errors import StateError, Status
+from pbad_jax.errors import ModelError, StateError, Status
 
 # user joint -> its primitive joints, in the order in which they act, outermost first
 JOINT_PRIMITIVES = {
@@ -96,6 +96,7 @@ class Topology:
     geom_types: tuple[str, ...] = ()
     geom_bodies: tuple[int, ...] = ()  # -1 is the world
     geom_meshes: tuple[Mesh | None, ...] = ()
+    geom_touches: tuple[bool, ...] = ()
     inactive: tuple[str, ...] = ()  # features that are carried but have no force yet
 
     @functools.cached_property
@@ -343,5 +344,18 @@ def _joint_at(topology: Topology, index: int, name: str) -> str:
 
 
 def with_forces(model: Model, *forces) -> Model:
-    """The model with more forces. Each is a pytree with the method of forces.py; nothing is replaced."""
-    return dataclasses.replace(model, forces=model.forces + tuple(forces))
+    """The model with more forces; nothing is replaced. Their numbers take the model's dtype.
+
+    Raises:
+        ModelError: something without the method `load` of forces/law.py.
+    """
+    for force in forces:
+        if not callable(getattr(force, "load", None)):
+            raise ModelError(
+                f"with_forces: {force!r:.60} is no force; it needs a method load(model, at), see pbad_jax.forces.law"
+            )
+
+    def cast(x):
+        return jnp.asarray(x, model.dtype) if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x
+
+    return dataclasses.replace(model, forces=model.forces + tuple(jax.tree.map(cast, f) for f in forces))

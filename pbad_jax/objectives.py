@@ -15,18 +15,22 @@ Unknowns are increments z_j, from q_k, in the layout of q (a quaternion for ball
 dt², so that it stays finite in float32. Second derivatives are taken in exponential coordinates about the iterate,
 which makes the matrix of a conservative system symmetric; at a root every choice of coordinates gives the same.
 
+Forces that act once a step (forces/law.py) change V_k by −dt F M⁻¹, F their field at the end of the step: their share
+of A_i is −e_i F(q_m).
+
 The equation is written for a step of length h dt, 0 < h ≤ 1 (continuation.py follows its root from h = 0): what is
 known is a polynomial in h, and h = 1 is the step itself.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from pbad_jax import atom, atom_parallel, joint_fields, joints, lanes, tree_solve
+from pbad_jax import atom, atom_parallel, joint_fields, joints, lanes, pulls, tree_solve
 from pbad_jax import kinematics as kin
-from pbad_jax.forces import Load, Point, total_load, total_potential
+from pbad_jax.forces.law import Load, Point, Start, acting, field_of, instant, total_load, total_potential
 from pbad_jax.joints import matmul, matvec
 from pbad_jax.model import Model, State
 from pbad_jax.schemes import Scheme
@@ -66,6 +70,7 @@ class Equation(NamedTuple):
     D: jax.Array  # (m,m)
     accel: tuple[Field | None, Field | None, Field | None]  # dt² A without the unknowns: Y
     rate: tuple[Field | None, Field | None]  # dt V without the unknowns
+    impulse: jax.Array | None = None  # (m,) weights of the forces that act once a step; None: they do not
 
 
 class Stages(NamedTuple):
@@ -85,8 +90,7 @@ def here(model: Model, state: "State | Here", control, *, twin: str = "parallel"
     V = Field(kin.velocity_field(model, f, state.v), joint_fields.rate(model, state.v))
     mass = TWINS[twin].mass_matrix(model, f) if dense else None
     metric = None if mass is None else lanes.cholesky(mass)
-    at = Point(q=state.q, v=state.v, T=T, time=state.time, control=control)
-    U = total_potential(model, at)
+    U = total_potential(model, instant(state.q, state.v, T, V.T, state.time, control))
     return Here(state.q, state.v, L, f, origin, V, mass, metric, U, state.time, control)
 
 
@@ -96,9 +100,10 @@ def collocation(model: Model, scheme: Scheme, dt, s: Here, z_h: jax.Array | None
     nodes, C, D = (jnp.asarray(x, dtype) for x in (scheme.nodes, scheme.C, scheme.D))
     on = _outer(scheme.e, jax.tree.map(lambda x: dt * x, s.V)) if any(scheme.e) else None
     if z_h is None:
-        return Equation(dt, nodes, C, D, (None, on, None), (None, None))
+        return Equation(dt, nodes, C, D, (None, on, None), (None, None), -jnp.asarray(scheme.e, dtype))
     past = Field(kin.increments(model, s.L, z_h), joint_fields.difference(model, z_h))
-    return Equation(dt, nodes, C, D, (_outer(scheme.c, past), on, None), (_outer(scheme.d, past), None))
+    accel, rate = (_outer(scheme.c, past), on, None), (_outer(scheme.d, past), None)
+    return Equation(dt, nodes, C, D, accel, rate, jnp.ones(1, dtype) if scheme.m == 1 else None)
 
 
 def _outer(weights, field: Field) -> Field:
@@ -134,22 +139,84 @@ class _Terms(NamedTuple):
     joint_r: jax.Array  # (m,nv) what the joints add to the residual
     accel: joint_fields.Slopes
     rate: joint_fields.Slopes
-    load: Load  # dt² τ, dt² ∂τ/∂q, dt ∂τ/∂v
+    load: Load  # of every stage, times dt²; derivatives by rates times dt
+    end: Load | None  # the same of what acts once a step, at its end
+    impulse: jax.Array  # (m,) its weights
 
 
 def _terms(model: Model, s: Here, eq: Equation, z: jax.Array, h) -> _Terms:
     dt, st = h * eq.dt, stages(model, s, z)
     Y, R = _known(eq.accel, h, st.delta), _known(eq.rate, h, st.delta)
-    inertial = matmul(jnp.tensordot(eq.C, st.delta.T, axes=1) + Y.T, model.second_moment)
+    (A,) = kin.fused(matmul(jnp.tensordot(eq.C, st.delta.T, axes=1) + Y.T, model.second_moment))
     rates, rate_slopes = joint_fields.table(model, eq.D, z, st.delta.joint, R.joint)
-    load = _loads(model, s, eq, st, rates / dt, dt)
-    (A,) = kin.fused(inertial if load.field is None else inertial + dt**2 * load.field)
+    V = jnp.tensordot(eq.D, st.delta.T, axes=1) + R.T
     accel, accel_slopes = joint_fields.table(model, eq.C, z, st.delta.joint, Y.joint)
-    joint_r = model.armature * accel - (0.0 if load.tau is None else dt**2 * load.tau)
-    by_q = None if load.dtau_dq is None else dt**2 * load.dtau_dq
-    by_v = None if load.dtau_dv is None else dt * load.dtau_dv
-    load = Load(tau=load.tau, dtau_dq=by_q, dtau_dv=by_v)
-    return _Terms(st.frames, A, joint_r, accel_slopes, rate_slopes, load)
+    joint_r = model.armature * accel
+
+    load = _scaled(_loads(model, s, eq, st, rates / dt, V / dt, dt), dt)
+    field, n_links = jax.vmap(lambda x: field_of(x, model.topology.n_links))(load), model.topology.n_links
+    A = A if field is None else A + field
+    joint_r = joint_r if load.tau is None else joint_r - load.tau
+    end, impulse = None, jnp.zeros(len(eq.nodes), z.dtype) if eq.impulse is None else eq.impulse
+    if eq.impulse is not None and acting(model, "step"):
+        end = _scaled(end_load(model, s, eq, st, dt), dt)
+        field = field_of(end, n_links)
+        A = A if field is None else A + impulse[:, None, None, None] * field
+        joint_r = joint_r if end.tau is None else joint_r - impulse[:, None] * end.tau
+    return _Terms(st.frames, A, joint_r, accel_slopes, rate_slopes, load, end, impulse)
+
+
+def instant_of(model: Model, state: State, control: jax.Array) -> Point:
+    """A state by itself as a Point."""
+    f = kin.frames(model, state.q)
+    return instant(state.q, state.v, f.T, kin.velocity_field(model, f, state.v), state.time, control)
+
+
+def point(model: Model, s: Here, q, v, f: kin.Frames, V, time, dt) -> Point:
+    """An instant of the step that starts at `s`; f about its origin, V (N,3,4) the rates of f.T."""
+    start = Start(s.q, s.v, kin.shift(s.frames.T, -s.origin), s.V.T)
+    return Point(q, v, kin.shift(f.T, -s.origin), V, time, s.control, start, dt)
+
+
+def _loads(model: Model, s: Here, eq: Equation, st: Stages, rates: jax.Array, V: jax.Array, dt) -> Load:
+    """What acts at the stages, at every stage."""
+
+    def one(z, v, f, V, time):
+        q = kin.compose_increment(model, s.q, z)
+        return total_load(model, point(model, s, q, v, f, V, time, dt), "stages")
+
+    return jax.vmap(one)(st.z, rates, st.frames, V, s.time + eq.nodes * dt)
+
+
+def end_load(model: Model, s: Here, eq: Equation, st: Stages, dt) -> Load:
+    """What acts once a step: at its end, with the mean rates of the step."""
+    return total_load(model, end_point(model, s, eq, st, dt), "step")
+
+
+def end_point(model: Model, s: Here, eq: Equation, st: Stages, dt) -> Point:
+    """The end of the step, with its mean rates."""
+    z, dT, f = jax.tree.map(lambda x: x[-1], (st.z, st.delta.T, st.frames))
+    v = kin.difference(model, kin.identity_increment(model), z) / dt
+    return point(model, s, kin.compose_increment(model, s.q, z), v, f, dT / dt, s.time + eq.nodes[-1] * dt, dt)
+
+
+def _scaled(load: Load, dt) -> Load:
+    """Times dt²; what is divided by a velocity, times dt."""
+
+    def times(x, factor):
+        return None if x is None else factor * x
+
+    pulled = tuple(
+        dataclasses.replace(p, force=dt**2 * p.force, by_P=times(p.by_P, dt**2), by_V=times(p.by_V, dt))
+        for p in load.pulls
+    )
+    return Load(
+        field=times(load.field, dt**2),
+        tau=times(load.tau, dt**2),
+        dtau_dq=times(load.dtau_dq, dt**2),
+        dtau_dv=times(load.dtau_dv, dt),
+        pulls=pulled,
+    )
 
 
 def residual_and_matrix(
@@ -165,9 +232,69 @@ def residual_and_matrix(
         blocks = blocks - jnp.eye(m, dtype=z.dtype)[:, :, None, None] * _full(t.load.dtau_dq)[:, None]
     if t.load.dtau_dv is not None:
         blocks = blocks - _product(t.load.dtau_dv, joint_fields.full(model, t.rate))
+    if t.load.pulls:
+        blocks = blocks + _pull_blocks(model, eq.D, t)
+    if t.end is not None:
+        blocks = blocks.at[:, -1].add(_impulse_blocks(model, t, z[-1]))
     blocks = _exponential_coordinates(model, blocks, t.joint_r)
     J = jnp.moveaxis(blocks, 2, 1).reshape(m * nv, m * nv)
     return (r + t.joint_r).reshape(-1), J
+
+
+def _pull_blocks(model: Model, D: jax.Array, t: _Terms) -> jax.Array:
+    """What the points' forces add at the stages: −([i = j] ∂f/∂P + D_ij ∂f/∂V), (m,m,nv,nv)."""
+    m = len(D)
+
+    def block(i: int, j: int) -> jax.Array:
+        f_i, f_j = (jax.tree.map(lambda x, k=k: x[k], t.frames) for k in (i, j))
+        here = [jax.tree.map(lambda x: x[i], p) for p in t.load.pulls]
+        slopes = [_slope(p.by_P if i == j else None, p.by_V, D[i, j]) for p in here]
+        return -pulls.total_matrix(model, f_i, f_j, here, slopes)
+
+    return jnp.stack([jnp.stack([block(i, j) for j in range(m)]) for i in range(m)])
+
+
+def _slope(by_P: jax.Array | None, by_V: jax.Array | None, weight) -> jax.Array | None:
+    """∂f/∂P + weight ∂f/∂V, of what there is."""
+    if by_V is None:
+        return by_P
+    return weight * by_V if by_P is None else by_P + weight * by_V
+
+
+def _impulse_blocks(model: Model, t: _Terms, z: jax.Array) -> jax.Array:
+    """What acts once a step adds to the last column: by the end of the step only, z (nq,) its increment. (m,nv,nv)."""
+    end, m = t.end, len(t.impulse)
+    assert end is not None
+    last = jax.tree.map(lambda x: x[-1], t.frames)
+    slopes = [_slope(p.by_P, p.by_V, 1.0) for p in end.pulls]
+    out = []
+    for i in range(m):
+        f = jax.tree.map(lambda x, i=i: x[i], t.frames)
+        out.append(-pulls.total_matrix(model, f, last, list(end.pulls), slopes))
+    joint = _joint_slope(model, end, z)
+    return t.impulse[:, None, None] * (jnp.stack(out) - joint)
+
+
+def _joint_slope(model: Model, end: Load, z: jax.Array) -> jax.Array:
+    """∂τ/∂q + ∂τ/∂v̄ ∂v̄/∂q (nv,nv) at the mean rates v̄ = log(z)/dt."""
+    slope = jnp.zeros((model.nv, model.nv), z.dtype)
+    if end.dtau_dq is not None:
+        slope = slope + _full(end.dtau_dq[None])[0]
+    if end.dtau_dv is not None:
+        slope = slope + _full(end.dtau_dv[None])[0] @ _log_slope(model, z)
+    return slope
+
+
+def _log_slope(model: Model, z: jax.Array) -> jax.Array:
+    """∂ log(z)/∂z (nv,nv): the identity, and Jr⁻¹ on the balls."""
+    t, out = kin.tree(model.topology), jnp.eye(model.nv, dtype=z.dtype)
+    if not t.balls.size:
+        return out
+    return out.at[t.ball_v[:, :, None], t.ball_v[:, None, :]].set(_ball_log_slopes(model, z))
+
+
+def _ball_log_slopes(model: Model, z: jax.Array) -> jax.Array:
+    return joints.right_jacobian_inverse(joints.quaternion_log(z[kin.tree(model.topology).ball_q]))
 
 
 def residual_and_tree(
@@ -175,8 +302,8 @@ def residual_and_tree(
 ) -> tuple[jax.Array, tree_solve.Matrix]:
     """The same for one stage, (h dt)² r (nv,) and (h dt)² J as a tree_solve.Matrix, in O(N).
 
-    Of a force's derivatives it takes the diagonal and the blocks of the balls: exact for every force of this library;
-    one of your own that couples joints converges more slowly, to the same root.
+    Of the derivatives of joint forces it takes the diagonal and the blocks of the balls: exact for most forces of this
+    library; one that couples joints converges more slowly, to the same root. Points' forces have to stay on their link.
     """
     t, tree = _terms(model, s, eq, z, h), kin.tree(model.topology)
     f, A, joint_r = jax.tree.map(lambda x: x[0], (t.frames, t.A, t.joint_r))
@@ -185,11 +312,30 @@ def residual_and_tree(
     by_q, by_q_balls = _on_joints(tree, t.load.dtau_dq, zero)
     by_v, by_v_balls = _on_joints(tree, t.load.dtau_dv, zero)
     d = model.armature * t.accel.scalar[0, 0] - by_q - by_v * t.rate.scalar[0, 0]
-    if t.accel.balls is None or t.rate.balls is None:
-        return r, tree_solve.Matrix(f, eq.C[0, 0], A, d, None)
-    blocks = model.armature[tree.ball_v][..., None] * t.accel.balls[0, 0] - 0.5 * joints.hat(joint_r[tree.ball_v])
-    blocks = blocks - by_q_balls - matmul(by_v_balls, t.rate.balls[0, 0])
-    return r, tree_solve.Matrix(f, eq.C[0, 0], A, d.at[tree.ball_v].set(0.0), blocks)
+    blocks, form = None, None
+    if t.accel.balls is not None and t.rate.balls is not None:
+        blocks = model.armature[tree.ball_v][..., None] * t.accel.balls[0, 0]
+        blocks = blocks - 0.5 * joints.hat(joint_r[tree.ball_v])
+        blocks = blocks - by_q_balls - matmul(by_v_balls, t.rate.balls[0, 0])
+    acting_here = [jax.tree.map(lambda x: x[0], p) for p in t.load.pulls]
+    slopes = [_slope(p.by_P, p.by_V, eq.D[0, 0]) for p in acting_here]
+    if t.end is not None:
+        acting_here = acting_here + list(t.end.pulls)
+        slopes = slopes + [_slope(p.by_P, p.by_V, 1.0) for p in t.end.pulls]
+        by_q, by_q_balls = _on_joints(tree, _lead(t.end.dtau_dq), zero)
+        by_v, by_v_balls = _on_joints(tree, _lead(t.end.dtau_dv), zero)
+        d = d - by_q - by_v
+        if blocks is not None:
+            blocks = blocks - by_q_balls - matmul(by_v_balls, _ball_log_slopes(model, z[0]))
+    if acting_here:
+        form = pulls.total_link_form(model, f, f, acting_here, slopes)
+        form = None if form is None else -form
+    d = d if blocks is None else d.at[tree.ball_v].set(0.0)
+    return r, tree_solve.Matrix(f, eq.C[0, 0], A, d, blocks, form)
+
+
+def _lead(x: jax.Array | None) -> jax.Array | None:
+    return None if x is None else x[None]
 
 
 def _on_joints(tree: kin.Tree, slope: jax.Array | None, zero: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -208,9 +354,7 @@ def energy(model: Model, s: Here, eq: Equation, z: jax.Array, h: Any = 1.0) -> j
     """
     st, dt = stages(model, s, z), h * eq.dt
     Y = _known(eq.accel, h, st.delta)
-    q = kin.compose_increment(model, s.q, z[0])
-    T = kin.shift(st.frames.T[0], -s.origin)
-    at = Point(q=q, v=jnp.zeros_like(s.v), T=T, time=s.time + eq.nodes[0] * dt, control=s.control)
+    at = end_point(model, s, eq, st, dt)
     weight = joint_fields.weights(model, model.armature)
     inertial = jnp.sum(matmul(0.5 * eq.C[0, 0] * st.delta.T + Y.T, model.second_moment) * st.delta.T)
     joint = jnp.sum(weight * (0.5 * eq.C[0, 0] * st.delta.joint + Y.joint) * st.delta.joint)
@@ -232,15 +376,6 @@ def _inertial_blocks(model: Model, recurrence, C: jax.Array, f: kin.Frames, A: j
         row[i] = row[i] + K[i]
         rows.append(jnp.stack(row))
     return jnp.stack(rows)
-
-
-def _loads(model: Model, s: Here, eq: Equation, st: Stages, rates: jax.Array, dt) -> Load:
-    """The model's forces at every stage."""
-    q = jax.vmap(lambda z_j: kin.compose_increment(model, s.q, z_j))(st.z)
-    T = kin.shift(st.frames.T, -s.origin)
-    control = jnp.broadcast_to(s.control, (len(eq.nodes), *s.control.shape))
-    at = Point(q=q, v=rates, T=T, time=s.time + eq.nodes * dt, control=control)
-    return jax.vmap(lambda point: total_load(model, point))(at)
 
 
 def _full(d: jax.Array) -> jax.Array:
@@ -284,11 +419,48 @@ def stage_rates(eq: Equation, st: Stages) -> Field:
     return jax.tree.map(lambda x, y: jnp.tensordot(eq.D, x, axes=1) + y, st.delta, known)
 
 
-def mass_solve(model: Model, f: kin.Frames, b: jax.Array, *, twin: str = "parallel", dense: bool = True) -> jax.Array:
-    """mass_matrix⁻¹ b (nv,)."""
+def mass_solve(
+    model: Model, f: kin.Frames, b: jax.Array, damping: "Damping | None" = None, *, twin="parallel", dense=True
+) -> jax.Array:
+    """(mass_matrix + damping)⁻¹ b (nv,)."""
     if dense:
-        return lanes.solve(TWINS[twin].mass_matrix(model, f), b)
-    return tree_solve.solve(model, f, 1.0, jnp.zeros_like(f.T), model.armature, None, b)
+        mass = TWINS[twin].mass_matrix(model, f)
+        return lanes.solve(mass if damping is None else mass + damping_matrix(model, f, damping), b)
+    matrix, t = tree_solve.mass(model, f), kin.tree(model.topology)
+    if damping is not None:
+        d, blocks = _on_joints(t, _lead(damping.joints), jnp.zeros_like(b))
+        matrix = matrix._replace(d=matrix.d + d.at[t.ball_v].set(0.0), blocks=blocks, form=damping.links)
+    return tree_solve.solve(model, matrix, b)
+
+
+class Damping(NamedTuple):
+    """−∂(generalised force)/∂v: of the joints (nv,) or (nv,nv), and of the links' points, a form (N,6,6)."""
+
+    joints: jax.Array
+    links: jax.Array | None
+
+
+def damping_of(model: Model, f: kin.Frames, load: Load, scale) -> Damping | None:
+    """Scale × the Damping of a load at frames f, couplings of links left out; None if nothing depends on velocities."""
+    alone = [p for p in load.pulls if not p.couples]
+    links = pulls.total_link_form(model, f, f, alone, [p.by_V for p in alone])
+    if load.dtau_dv is None and links is None:
+        return None
+    joint = jnp.zeros_like(model.armature) if load.dtau_dv is None else -scale * load.dtau_dv
+    return Damping(joint, None if links is None else -scale * links)
+
+
+def damping_matrix(model: Model, f: kin.Frames, damping: Damping) -> jax.Array:
+    """(nv,nv)."""
+    joint = _full(damping.joints[None])[0]
+    return joint if damping.links is None else joint + pulls.twist_form(model, f, f, damping.links)
+
+
+def mass_times(model: Model, f: kin.Frames, x: jax.Array, *, twin: str = "parallel", dense: bool = True) -> jax.Array:
+    """mass_matrix x (nv,)."""
+    if dense:
+        return TWINS[twin].mass_matrix(model, f) @ x
+    return tree_solve.multiply(model, tree_solve.mass(model, f), x)
 
 
 def pull(model: Model, f: kin.Frames, A: jax.Array, *, twin: str = "parallel", dense: bool = True) -> jax.Array:
@@ -312,7 +484,8 @@ def acceleration(model: Model, q, v, time, control, *, twin: str = "parallel", d
     L = kin.local_transforms(model, q)
     T = TWINS[twin].world_transforms(model, L)
     f = kin.with_screws(model, kin.shift(T, kin.center_of_mass(model, T)), L)
-    load = total_load(model, Point(q=q, v=v, T=T, time=time, control=control))
+    V = kin.velocity_field(model, f, v)
+    load = total_load(model, instant(q, v, T, V, jnp.asarray(time, model.dtype), control))
     A = matmul(kin.centripetal_field(model, f, v), model.second_moment)
     tau = generalised_force(model, f, load, A, twin=twin, dense=dense)
     return mass_solve(model, f, tau, twin=twin, dense=dense)
@@ -321,7 +494,7 @@ def acceleration(model: Model, q, v, time, control, *, twin: str = "parallel", d
 def generalised_force(model: Model, f: kin.Frames, load: Load, A=None, **how) -> jax.Array:
     """τ − ∂T/∂q · (∂Q/∂T + A) (nv,), N or N m: the forces of a Load, less an inertial field A."""
     tau = jnp.zeros(model.nv, f.T.dtype) if load.tau is None else load.tau
-    for field in (A, load.field):
+    for field in (A, field_of(load, model.topology.n_links)):
         tau = tau if field is None else tau - pull(model, f, field, **how)
     return tau
 

@@ -8,6 +8,7 @@ import numbers
 import jax.numpy as jnp
 
 from pbad_jax.errors import OptionError
+from pbad_jax.forces.law import acting, is_conservative
 from pbad_jax.model import Model
 from pbad_jax.objectives import TWINS
 from pbad_jax.schemes import NAMES, Dirk, Scheme, Variational, radau
@@ -136,6 +137,7 @@ def solver(options: Options, model: Model) -> Solver:
     Raises:
         OptionError: a tolerance below what the dtype resolves, or an energy wanted of forces without one.
     """
+    _check_impulses(options, model)
     return Solver(
         tolerance=_tolerance(options, model.dtype),
         max_iterations=options.max_iterations,
@@ -146,6 +148,17 @@ def solver(options: Options, model: Model) -> Solver:
         retry=options.on_failure == "substep",
         account=options.account,
     )
+
+
+def _check_impulses(options: Options, model: Model) -> None:
+    """Schemes with history have no velocity that an impulse could change."""
+    assert not isinstance(options.scheme, str)
+    once = [type(f).__name__ for f in acting(model, "step")]
+    if once and options.scheme.has_history and options.scheme.m > 1:
+        raise OptionError(
+            f"{options.scheme.name} has no place for forces that act once a step (at='step'): {', '.join(once)}. Use "
+            "radau(2), or make them with at='stages' and dt a tenth of a contact or less"
+        )
 
 
 def _tolerance(options: Options, dtype) -> float:
@@ -175,7 +188,7 @@ def _dense(options: Options, model: Model) -> bool:
 
 def _objective(options: Options, model: Model) -> str:
     """The objective that "auto" stands for; an energy needs a potential of every force."""
-    bare = [type(f).__name__ for f in model.forces if not hasattr(f, "potential")]
+    bare = [type(f).__name__ for f in model.forces if not is_conservative(f)]
     if options.objective == "energy" and bare:
         raise OptionError(
             f"objective 'energy' needs a potential of every force; {', '.join(bare)} has none: use objective='auto'"

@@ -146,7 +146,7 @@ def algebra(model: Model, s: Here, *, symmetric: bool = False) -> lm.Algebra:
         return lm.dense(s.metric, energy=symmetric)
 
     def solve(data, J, b):
-        return tree_solve.solve(data[0], J.f, J.c, J.A, J.d, J.blocks, b)
+        return tree_solve.solve(data[0], J, b)
 
     def norm(data, r):
         return jnp.sqrt(jnp.maximum(tree_solve.inverse_quadratic(data[0], data[1], r), 0.0))

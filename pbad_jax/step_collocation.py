@@ -30,6 +30,7 @@ def step(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: State
     work = jnp.zeros(0, s.q.dtype)
     if solver.account:
         work = jnp.asarray(scheme.weights, s.q.dtype) @ accounts.stage_work(model, s, eq, st)
+        work = work + accounts.impulse_work(model, s, eq, st)
     return outcome(model, found, z[-1], v, history, work)
 
 

@@ -11,6 +11,9 @@ from pbad_jax import kinematics as kin
 from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.branch import is_continuous
 from pbad_jax.errors import Status
+from pbad_jax.forces.law import total_load
+from pbad_jax.impulses import Kicked, kicked
+from pbad_jax.joints import matmul
 from pbad_jax.model import Model, State
 from pbad_jax.objectives import Equation, Field, Here
 from pbad_jax.schemes import Dirk
@@ -45,26 +48,27 @@ def step(model: Model, scheme: Dirk, solver: Solver, dt, s: Here, state: State, 
     last = jnp.concatenate([jnp.zeros(1, dtype), nodes[:-1]])
     lower, weights = jnp.asarray(np.tril(scheme.A, -1), dtype), jnp.asarray(scheme.A[-1], dtype)
     table = _Table(lower, nodes, last, weights, scheme.gamma)
-    first = _before(model, solver, s, n, status)
+    kick = kicked(model, solver, dt, s, status)
+    s, first = kick.here, _before(model, solver, kick, n)
     out = jax.lax.fori_loop(0, n, lambda i, done: _stage(model, table, solver, dt, s, i, done), first).outcome
     return out._replace(status=jnp.where(out.status == lm.RUNNING, jnp.int8(Status.CONVERGED), out.status))
 
 
-def _before(model: Model, solver: Solver, s: Here, n: int, status) -> _Done:
-    dtype = s.q.dtype
+def _before(model: Model, solver: Solver, kick: Kicked, n: int) -> _Done:
+    s, dtype = kick.here, kick.here.q.dtype
     fields = jax.tree.map(lambda x: jnp.zeros((n, *x.shape), dtype), s.V)
     identity = kin.identity_increment(model)
     none = Outcome(
         z=identity,
         v=s.v,
         history=s.q,
-        status=jnp.asarray(status, jnp.int8),
-        iterations=jnp.zeros((), jnp.int32),
+        status=kick.status,
+        iterations=kick.iterations,
         residual=jnp.zeros((), dtype),
         reached=jnp.ones((), dtype),
         damping=jnp.zeros((), dtype),
         worst=jnp.zeros((), jnp.int32),
-        work=jnp.zeros(len(model.forces) if solver.account else 0, dtype),
+        work=kick.work,
     )
     return _Done(fields, fields, identity, s.v, none)
 
@@ -102,8 +106,7 @@ def _stage(model: Model, table: _Table, solver: Solver, dt, s: Here, i, done: _D
     st = objectives.stages(model, s, found.attempt.x)
     z, f = found.attempt.x[0], jax.tree.map(lambda x: x[0], st.frames)
     v = objectives.end_velocity(model, eq, st, **how)
-    q = kin.compose_increment(model, s.q, z)
-    a = objectives.acceleration(model, q, v, s.time + table.nodes[i] * dt, s.control, **how)
+    a = _acceleration(model, table.gamma * dt, s, eq, st, v, **how)
     rate = Field(kin.velocity_field(model, f, v), joint_fields.rate(model, v, z))
     second = objectives.acceleration_field(model, f, z, v, a)
 
@@ -113,6 +116,36 @@ def _stage(model: Model, table: _Table, solver: Solver, dt, s: Here, i, done: _D
     smooth = is_continuous(model, table.nodes[i] * dt, s.v, z, v)
     ended = _together(done.outcome, outcome(model, found, z, v, s.q, work), smooth)
     return _Done(_put(done.rates, i, rate, dt), _put(done.accelerations, i, second, dt**2), z, v, ended)
+
+
+def _acceleration(model: Model, gamma_dt, s: Here, eq: Equation, st: objectives.Stages, v: jax.Array, **how):
+    """The joint acceleration (nv,) at the projected rates v: M a = τ(v) − <∂T/∂q, Γ M>.
+
+    The stage was solved with τ(u) at the scheme's own rates u, which differ from v by O(dt²). A stiff damper would make
+    much of that, so a = a(u) + (1 − (1 − W)³) M⁻¹(τ(v) − τ(u)), W = (M − γ dt ∂τ/∂v)⁻¹ M: a(v) but for terms of third
+    order in dt ∂τ/∂v where they are small, and bounded where they are large.
+    """
+    z, time = st.z[0], s.time + eq.nodes[0] * eq.dt
+    q, f = kin.compose_increment(model, s.q, z), jax.tree.map(lambda x: x[0], st.frames)
+    rates = joint_fields.pullback(model, z, objectives.stage_rates(eq, st).joint[0]) / eq.dt
+
+    V = objectives.stage_rates(eq, st).T[0] / eq.dt
+
+    def load(v, V):
+        return total_load(model, objectives.point(model, s, q, v, f, V, time, eq.dt), "stages")
+
+    solved, exact = load(rates, V), load(v, kin.velocity_field(model, f, v))
+    inertial = matmul(kin.centripetal_field(model, f, v), model.second_moment)
+    taken = objectives.generalised_force(model, f, solved, inertial, **how)
+    a = objectives.mass_solve(model, f, taken, **how)
+    damping = objectives.damping_of(model, f, solved, gamma_dt)
+    if damping is None:
+        return a
+    left = objectives.generalised_force(model, f, exact, inertial, **how) - taken
+    for _ in range(3):
+        more = objectives.mass_solve(model, f, left, damping, **how)
+        left, a = left - objectives.mass_times(model, f, more, **how), a + more
+    return a
 
 
 def _put(fields: Field, i, field: Field, scale) -> Field:

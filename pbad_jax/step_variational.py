@@ -5,7 +5,8 @@ import jax.numpy as jnp
 
 from pbad_jax import accounts, joint_fields, lanes, objectives
 from pbad_jax import kinematics as kin
-from pbad_jax.forces import Point
+from pbad_jax.forces.law import total_load
+from pbad_jax.impulses import kicked
 from pbad_jax.joints import matmul
 from pbad_jax.model import Model, State
 from pbad_jax.objectives import Field, Here
@@ -16,8 +17,10 @@ from pbad_jax.solving import Equations, Outcome, Solver, find, outcome
 def step(model: Model, scheme: Variational, solver: Solver, dt, s: Here, state: State, status) -> Outcome:
     """Solve p_k = <∂T_k/∂q, (T_{k+1} − T_k) M>/dt − dt τ_k/2 for q_{k+1}; then p_{k+1} from the same at q_{k+1}."""
     del scheme, state
-    recurrence = objectives.TWINS[solver.twin]
-    tau = _force_at(model, s, s.q, s.v, s.frames, s.time, solver.twin)
+    kick = kicked(model, solver, dt, s, status)
+    s, recurrence = kick.here, objectives.TWINS[solver.twin]
+    first = objectives.point(model, s, s.q, s.v, s.frames, s.V.T, s.time, dt)
+    tau = objectives.generalised_force(model, s.frames, total_load(model, first, "stages"), twin=solver.twin)
     assert s.mass is not None  # options.py sees to it
     momentum = s.mass @ s.v
 
@@ -35,7 +38,7 @@ def step(model: Model, scheme: Variational, solver: Solver, dt, s: Here, state: 
         return r, recurrence.mixed_hess(model, s.frames, f) + _joint_matrix(model, z)
 
     equations = Equations(evaluate, nodes=jnp.ones(1, s.q.dtype))
-    found = find(model, solver, s, equations, (dt * s.v)[None], status)
+    found = find(model, solver, s, equations, (dt * s.v)[None], kick.status)
     z = found.attempt.x
     st = objectives.stages(model, s, z)
     delta, f = jax.tree.map(lambda x: x[0], (st.delta, st.frames))
@@ -43,11 +46,13 @@ def step(model: Model, scheme: Variational, solver: Solver, dt, s: Here, state: 
     free = lanes.solve(mass, tested_at(f, z[0], z, delta) / dt)
     q = kin.compose_increment(model, s.q, z[0])
     v = _half_kick(model, s, q, free, f, mass, dt, solver.twin)
-    work = jnp.zeros(0, s.q.dtype)
+    work = kick.work
     if solver.account:
-        ends = ((s.q, s.v, s.frames, s.time), (q, v, f, s.time + dt))
-        work = sum(0.5 * dt * accounts.power(model, s, *end, kin.velocity_field(model, end[2], end[1])) for end in ends)
-    return outcome(model, found, z[0], v, s.q, work)
+        V = kin.velocity_field(model, f, v)
+        last = objectives.point(model, s, q, v, f, V, s.time + dt, dt)
+        work = work + sum(0.5 * dt * accounts.power(model, end, "stages") for end in (first, last))
+    out = outcome(model, found, z[0], v, s.q, work)
+    return out._replace(iterations=out.iterations + kick.iterations)
 
 
 def _joint_matrix(model: Model, z: jax.Array) -> jax.Array:
@@ -65,14 +70,8 @@ def _joint_matrix(model: Model, z: jax.Array) -> jax.Array:
 
 def _half_kick(model: Model, s: Here, q, v, f, mass, dt, twin) -> jax.Array:
     """The v (nv,) with mass (v − v_free) = dt τ(q, v)/2, by one Newton step: exact for forces linear in v."""
-    at = Point(q=q, v=v, T=kin.shift(f.T, -s.origin), time=s.time + dt, control=s.control)
-    load = objectives.total_load(model, at)
-    matrix = mass
-    if load.dtau_dv is not None:
-        matrix = mass - 0.5 * dt * (jnp.diag(load.dtau_dv) if load.dtau_dv.ndim == 1 else load.dtau_dv)
+    at = objectives.point(model, s, q, v, f, kin.velocity_field(model, f, v), s.time + dt, dt)
+    load = total_load(model, at, "stages")
+    damping = objectives.damping_of(model, f, load, 0.5 * dt)
+    matrix = mass if damping is None else mass + objectives.damping_matrix(model, f, damping)
     return v + lanes.solve(matrix, 0.5 * dt * objectives.generalised_force(model, f, load, twin=twin))
-
-
-def _force_at(model: Model, s: Here, q, v, f: kin.Frames, time, twin) -> jax.Array:
-    at = Point(q=q, v=v, T=kin.shift(f.T, -s.origin), time=time, control=s.control)
-    return objectives.generalised_force(model, f, objectives.total_load(model, at), twin=twin)

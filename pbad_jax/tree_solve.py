@@ -128,32 +128,34 @@ def pullback(model: Model, f: Frames, A: jax.Array) -> jax.Array:
 
 
 class Matrix(NamedTuple):
-    """J = c ∂²I + Σ <∂²T, A> + joint terms, never formed; the arguments of `solve` and `multiply`."""
+    """J = c ∂²I + Σ <∂²T, A> + link terms + joint terms, never formed."""
 
-    f: Frames
-    c: jax.Array | float
-    A: jax.Array  # (N,3,4)
-    d: jax.Array  # (nv,)
-    blocks: jax.Array | None  # (nball,3,3)
+    f: Frames  # about any origin
+    c: jax.Array | float  # factor of the mass matrix, e.g. 1/s²; its armature is not added
+    A: jax.Array  # (N,3,4) field, e.g. kg/s² · (kg m, kg)
+    d: jax.Array  # (nv,) diagonal of the joint terms
+    blocks: jax.Array | None = None  # (nball,3,3) joint terms of the balls beside d, in the order of `Tree.balls`
+    form: jax.Array | None = None  # (N,6,6) of the links' own forces, on twists; need not be symmetric
 
 
 def mass(model: Model, f: Frames) -> Matrix:
     """The mass matrix, armature included."""
-    return Matrix(f, 1.0, jnp.zeros_like(f.T), model.armature, None)
+    return Matrix(f, 1.0, jnp.zeros_like(f.T), model.armature)
 
 
-def link_terms(model: Model, f: Frames, c: jax.Array | float, A: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The (N,6,6) forms of E_l on twists (ω, v), and the (N,6) wrenches of b_l."""
-    T = homogeneous(f.T)
-    B = matmul(A, transpose(T))
+def link_terms(model: Model, J: Matrix) -> tuple[jax.Array, jax.Array]:
+    """The (N,6,6) forms of E_l on twists (ω, v) with the links' own, and the (N,6) wrenches of b_l."""
+    T = homogeneous(J.f.T)
+    B = matmul(J.A, transpose(T))
     w = jnp.concatenate([joints.vee(B[..., :3]), B[..., 3]], axis=-1)
     B = homogeneous(B, last=0.0)
-    E = c * matmul(matmul(T, model.second_moment), transpose(T)) - 0.5 * (B + transpose(B))
+    E = J.c * matmul(matmul(T, model.second_moment), transpose(T)) - 0.5 * (B + transpose(B))
     eye = jnp.eye(3, dtype=E.dtype)
     upper = jnp.trace(E[:, :3, :3], axis1=1, axis2=2)[:, None, None] * eye - E[:, :3, :3]
     mixed = hat(E[:, :3, 3])
     lower = E[:, 3, 3, None, None] * eye
-    return jnp.block([[upper, mixed], [-mixed, lower]]), w
+    E = jnp.block([[upper, mixed], [-mixed, lower]])
+    return (E if J.form is None else E + J.form), w
 
 
 def commutator(w: jax.Array, s: jax.Array) -> jax.Array:
@@ -162,10 +164,10 @@ def commutator(w: jax.Array, s: jax.Array) -> jax.Array:
     return 0.5 * jnp.concatenate([jnp.cross(omega, z) + jnp.cross(v, b), jnp.cross(omega, b)], axis=-1)
 
 
-def multiply(model: Model, f: Frames, c, A: jax.Array, d: jax.Array, blocks: jax.Array | None, x: jax.Array):
-    """J x, (nv,), in O(N). Arguments as in `solve`; x (nv,) rad or m."""
-    t = tree(model.topology)
-    E, w = link_terms(model, f, c, A)
+def multiply(model: Model, J: Matrix, x: jax.Array) -> jax.Array:
+    """J x, (nv,), in O(N); x (nv,) rad or m."""
+    t, f = tree(model.topology), J.f
+    E, w = link_terms(model, J)
     L = commutator(below(model, w)[t.dof_link], f.s)
 
     def per_link(y):
@@ -174,55 +176,49 @@ def multiply(model: Model, f: Frames, c, A: jax.Array, d: jax.Array, blocks: jax
     twist = above(model, per_link(f.s))
     force = below(model, matvec(E, twist) + per_link(L))
     # a link's own share of both sums with L cancels: Λ is antisymmetric
-    y = d * x + jnp.sum(f.s * force[t.dof_link] + L * twist[t.dof_link], axis=-1)
-    return y.at[t.ball_v].add(matvec(blocks, x[t.ball_v])) if blocks is not None and t.balls.size else y
+    y = J.d * x + jnp.sum(f.s * force[t.dof_link] + L * twist[t.dof_link], axis=-1)
+    return y.at[t.ball_v].add(matvec(J.blocks, x[t.ball_v])) if J.blocks is not None and t.balls.size else y
 
 
-def solve(
-    model: Model, f: Frames, c: jax.Array | float, A: jax.Array, d: jax.Array, blocks: jax.Array | None, b: jax.Array
-) -> jax.Array:
-    """The x (nv,) with J x = b, in O(N); design.md section 4, last paragraph.
+def flipped(J: Matrix) -> Matrix:
+    """Jᵀ."""
+    blocks, form = (None if x is None else transpose(x) for x in (J.blocks, J.form))
+    return J._replace(blocks=blocks, form=form)
+
+
+def solve(model: Model, J: Matrix, b: jax.Array) -> jax.Array:
+    """The x (nv,) rad or m with J x = b (nv,) N m or N, in O(N); design.md section 4, last paragraph.
 
     There is no pivoting between links. Where J is positive definite (small dt) none is needed; where A makes J
     indefinite a pivot D may be small by chance and the answer inaccurate, or not finite where it is zero. `multiply`
     tells. A hinge or slide that moves no mass needs its d. Differentiable in both directions.
-
-    Args:
-        model: the model; its armature is not added. f: frames about any origin. c: factor of the mass matrix, e.g.
-            1/s². A: (N,3,4) field, e.g. kg/s² · (kg m, kg). d: (nv,) diagonal of the joint terms. blocks: (nball,3,3)
-            joint terms of the balls beside d, in the order of `Tree.balls`, not necessarily symmetric; or None.
-        b: (nv,) right-hand side, N m or N.
-
-    Returns:
-        (nv,) rad or m.
     """
     if not model.nv:
         return b
-    flipped = None if blocks is None else transpose(blocks)
     return jax.lax.custom_linear_solve(
-        lambda x: multiply(model, f, c, A, d, blocks, x),
+        lambda x: multiply(model, J, x),
         b,
-        solve=lambda _, y: _solve(model, f, c, A, d, blocks, y),
-        transpose_solve=lambda _, y: _solve(model, f, c, A, d, flipped, y),
+        solve=lambda _, y: _solve(model, J, y),
+        transpose_solve=lambda _, y: _solve(model, flipped(J), y),
     )
 
 
 def quadratic(model: Model, J: Matrix, x: jax.Array) -> jax.Array:
     """Xᵀ J x (), in O(N), for a mass matrix (A = 0)."""
-    E, _ = link_terms(model, J.f, J.c, J.A)
+    E, _ = link_terms(model, J)
     twist = above(model, _on_links(model, J.f.s * x[:, None]))
     return jnp.sum(twist * matvec(E, twist)) + jnp.sum(J.d * x * x)
 
 
 def inverse_quadratic(model: Model, J: Matrix, b: jax.Array) -> jax.Array:
     """Bᵀ J⁻¹ b (), in O(N) and one sweep, for a mass matrix: Σ e² / D over the eliminated dofs."""
-    gain, e, _ = _inward(model, J.f, J.c, J.A, J.d, J.blocks, b)
+    gain, e, _ = _inward(model, J, b)
     return jnp.sum(gain[..., 6] * e)
 
 
 def positive(model: Model, J: Matrix) -> jax.Array:
     """Whether every pivot of the elimination is positive, () bool: on hinges and slides, J is positive definite."""
-    return jnp.all(_inward(model, J.f, J.c, J.A, J.d, J.blocks, jnp.zeros_like(J.d))[2])
+    return jnp.all(_inward(model, J, jnp.zeros_like(J.d))[2])
 
 
 def _on_links(model: Model, x: jax.Array) -> jax.Array:
@@ -231,11 +227,11 @@ def _on_links(model: Model, x: jax.Array) -> jax.Array:
     return out.at[tree(model.topology).dof_link].add(x)
 
 
-def _solve(model: Model, f: Frames, c, A: jax.Array, d: jax.Array, blocks: jax.Array | None, b: jax.Array):
+def _solve(model: Model, J: Matrix, b: jax.Array) -> jax.Array:
     """The two sweeps."""
     s = schedule(model.topology)
-    gain, _, _ = _inward(model, f, c, A, d, blocks, b)
-    S = _padded(f.s, 1)[s.dofs[s.link]]
+    gain, _, _ = _inward(model, J, b)
+    S = _padded(J.f.s, 1)[s.dofs[s.link]]
 
     def outward(twist, row):
         """Twist (N+2,6) holds ν."""
@@ -249,14 +245,14 @@ def _solve(model: Model, f: Frames, c, A: jax.Array, d: jax.Array, blocks: jax.A
     return delta.reshape(-1)[s.place]
 
 
-def _inward(model: Model, f: Frames, c, A: jax.Array, d: jax.Array, blocks: jax.Array | None, b: jax.Array):
+def _inward(model: Model, J: Matrix, b: jax.Array):
     """D⁻¹ [Vᵀ, e] (rows,width,slots,7), the eliminated right-hand sides e (rows,width,slots), and whether det D > 0."""
     s = schedule(model.topology)
     dofs = s.dofs[s.link]
-    S = _padded(f.s, 1)[dofs]  # (rows,width,slots,6)
-    joint = _joint_terms(model, d, blocks)[s.link]
+    S = _padded(J.f.s, 1)[dofs]  # (rows,width,slots,6)
+    joint = _joint_terms(model, J.d, J.blocks)[s.link]
     rhs = _padded(b, 1)[dofs]
-    E, w = link_terms(model, f, c, A)
+    E, w = link_terms(model, J)
     Z = _padded(jnp.concatenate([E, jnp.zeros_like(w)[..., None], w[..., None]], axis=-1), 2)
 
     def inward(Z, row):

@@ -22,8 +22,8 @@ def both(model, scheme, dt, q, v, q_h, z, control):
     eq = objectives.collocation(model, scheme, dt, s, z_h)
     r, J = objectives.residual_and_matrix(model, s, eq, z)
     r_tree, M = objectives.residual_and_tree(model, s, eq, z)
-    J_tree = jax.vmap(lambda x: tree_solve.multiply(model, *M, x), out_axes=1)(jnp.eye(model.nv, dtype=r.dtype))
-    return r, J, r_tree, J_tree, tree_solve.solve(model, *M, r)
+    J_tree = jax.vmap(lambda x: tree_solve.multiply(model, M, x), out_axes=1)(jnp.eye(model.nv, dtype=r.dtype))
+    return r, J, r_tree, J_tree, tree_solve.solve(model, M, r)
 
 
 @pytest.mark.parametrize("name, topology", [("radau1", "free"), ("radau1", "many joints"), ("legendre2", "balls")])

@@ -32,9 +32,15 @@ from mjcf import mujoco, mujoco_model
 import pbad_jax as pbad
 from pbad_jax import kinematics as kin
 from pbad_jax import objectives
-from pbad_jax.forces import Point, total_load
+from pbad_jax.forces.law import instant, total_load
 
 SCHEMES = {s.name: s for s in (pbad.radau(1), pbad.radau(2), pbad.radau(3), pbad.legendre(2), pbad.legendre(3))}
+
+
+def at_rest(model, q, v, u):
+    """An instant for forces that do not ask for the links' rates."""
+    T = kin.transforms(model, q)
+    return instant(q, v, T, jnp.zeros_like(T), jnp.zeros((), DTYPE), u)
 
 
 def ball_slices(model):
@@ -271,7 +277,7 @@ def test_matrix_of_a_conservative_one_stage_step_is_symmetric(name):
 def load_and_slopes(model, q, v, u):
     def at(delta, w):
         x = kin.retract(model, q, delta)
-        return total_load(model, Point(x, v + w, kin.transforms(model, x), jnp.zeros((), DTYPE), u))
+        return total_load(model, at_rest(model, x, v + w, u))
 
     zero = jnp.zeros(model.nv, DTYPE)
     load = at(zero, zero)
@@ -315,7 +321,7 @@ def test_clipped_actuators_have_no_slope():
     @jax.jit
     def load(q, v, u):
         x, w, c = (jnp.asarray([y], DTYPE) for y in (q, v, u))
-        return total_load(model, Point(x, w, kin.transforms(model, x), jnp.zeros((), DTYPE), c))
+        return total_load(model, at_rest(model, x, w, c))
 
     # by hand: f = 3 clip(u) + 0.5 − 1·(2q) − 0.2·(2v), τ = 2 clip(f)
     inside = load(0.7, 0.1, 0.2)
@@ -405,7 +411,7 @@ def test_lagrange_equations_of_a_branched_tree():
     def lagrange():
         mass = jax.hessian(kinetic, 1)(q, v)
         coriolis = jax.jacfwd(jax.grad(kinetic, 1), 0)(q, v) @ v - jax.grad(kinetic, 0)(q, v)
-        tau = total_load(model, Point(q, v, dense_transforms(model, q, zero), jnp.zeros((), DTYPE), u)).tau
+        tau = total_load(model, at_rest(model, q, v, u)).tau
         return mass, jnp.linalg.solve(mass, tau - jax.grad(potential)(q) - coriolis)
 
     mass, want = lagrange()

@@ -29,16 +29,20 @@ def parts(model, f, A):
     return atom_parallel.mixed_hess(model, f, f), atom_parallel.pullback_hess(model, f, A)
 
 
-def dense(model, f, c, A, d, blocks):
-    """J as the docstring of tree_solve defines it."""
-    mass, K = parts(model, f, A)
-    J = c * mass + K + jnp.diag(d)
+def dense(model, M):
+    """J as the docstring of tree_solve defines it; the links' own form by their Jacobians."""
+    mass, K = parts(model, M.f, M.A)
+    J = M.c * mass + K + jnp.diag(M.d)
+    if M.form is not None:
+        t = kinematics.tree(model.topology)
+        twists = jnp.asarray(t.dof_above_link.T)[:, :, None] * M.f.s  # (N,nv,6)
+        J = J + jnp.einsum("lxi,lij,lyj->xy", twists, M.form, twists)
     v = kinematics.tree(model.topology).ball_v
-    return J.at[v[:, :, None], v[:, None, :]].add(blocks) if v.size else J
+    return J.at[v[:, :, None], v[:, None, :]].add(M.blocks) if v.size and M.blocks is not None else J
 
 
 def problem(name: str, seed: int = 0):
-    """Model, (f, c, A, d, blocks, b), with c such that neither the mass matrix nor what A makes is small."""
+    """Model, Matrix and right-hand side, with c such that neither the mass matrix nor what A makes is small."""
     model, rng = model_of(name, seed), np.random.default_rng([seed, 7])
     q = random_q(model, rng) if name in NAMES else rng.normal(size=model.nq) * 0.5
     f = frames(model, jnp.asarray(q, DTYPE), jnp.asarray(rng.normal(size=3), DTYPE))
@@ -49,50 +53,57 @@ def problem(name: str, seed: int = 0):
     c = DTYPE(stiff / np.abs(mass).max())
     d = stiff * rng.uniform(1, 3, model.nv)
     blocks = 0.3 * stiff * rng.normal(size=(balls, 3, 3))
-    return model, (f, c, *(jnp.asarray(x, DTYPE) for x in (A, d, blocks, rng.normal(size=model.nv))))
+    form = 0.1 * rng.normal(size=(n, 6, 6))
+    d, blocks, form, b = (jnp.asarray(x, DTYPE) for x in (d, blocks, form, rng.normal(size=model.nv)))
+    return model, tree_solve.Matrix(f, c, A, d, blocks, form), b
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_equals_the_dense_solve(name):
-    model, (f, c, A, d, blocks, b) = problem(name)
-    J = np.asarray(dense(model, f, c, A, d, blocks), float)
-    K = np.asarray(parts(model, f, A)[1], float)
+    model, M, b = problem(name)
+    J = np.asarray(dense(model, M), float)
+    K = np.asarray(parts(model, M.f, M.A)[1], float)
     assert np.abs(K).max() > 0.1 * np.abs(J).max(), "K does not matter here"
-    if blocks.size:
-        assert error(J.T, J) > 1e-3, "not unsymmetric"
-    x = np.asarray(solve(model, f, c, A, d, blocks, b), float)
+    assert error(J.T, J) > 1e-3, "not unsymmetric"
+    assert error(dense(model, M._replace(form=None)), J) > 1e-3, "the form does not matter here"
+    x = np.asarray(solve(model, M, b), float)
     assert_close(x, np.linalg.solve(J, np.asarray(b, float)), CLOSE, "solution")
     assert np.abs(J @ x - b).max() <= BACKWARD * np.abs(J).max() * np.abs(x).max()
-    assert_close(multiply(model, f, c, A, d, blocks, b), J @ np.asarray(b, float), 10 * BACKWARD, "product")
+    assert_close(multiply(model, M, b), J @ np.asarray(b, float), 10 * BACKWARD, "product")
 
 
 @pytest.mark.parametrize("name", ["twelve", "massless", "chain:100"])
 def test_mass_matrix_and_indefinite_matrix(name):
     """Two ends: no A, no blocks, little d (articulated bodies); and d so small that J is indefinite."""
-    model, (f, c, A, d, blocks, b) = problem(name)
-    inertia = c * jnp.diag(parts(model, f, A)[0])
-    for field, diagonal in ((0 * A, 1e-3 * inertia + 1e-6 * d), (A, 1e-3 * d)):
-        J = np.asarray(dense(model, f, c, field, diagonal, 0 * blocks), float)
-        x = np.asarray(solve(model, f, c, field, diagonal, None, b), float)
+    model, M, b = problem(name)
+    inertia = M.c * jnp.diag(parts(model, M.f, M.A)[0])
+    for field, diagonal in ((0 * M.A, 1e-3 * inertia + 1e-6 * M.d), (M.A, 1e-3 * M.d)):
+        plain = M._replace(A=field, d=diagonal, blocks=None, form=None)
+        J = np.asarray(dense(model, plain), float)
+        x = np.asarray(solve(model, plain, b), float)
         assert np.abs(J @ x - b).max() <= 100 * BACKWARD * np.abs(J).max() * np.abs(x).max()
     assert np.linalg.eigvalsh(J).min() < 0
 
 
 def test_lanes_and_derivatives():
-    lanes = [problem("free", seed)[1] for seed in range(3)]
+    lanes = [problem("free", seed)[1:] for seed in range(3)]
     model = model_of("free")
-    J = dense(model, *lanes[0][:5])
+    J = dense(model, lanes[0][0])
     batch = jax.tree.map(lambda *x: jnp.stack(x), *lanes)
     x = jax.jit(jax.vmap(functools.partial(tree_solve.solve, model)))(*batch)
     for k, lane in enumerate(lanes):
         assert_close(x[k], solve(model, *lane), 10 * CLOSE)
 
     def of(solve):
-        return jax.jit(jax.grad(lambda rest: jnp.sum(jnp.sin(solve(model, lanes[0][0], *rest)))))
+        first, b = lanes[0]
 
-    got = of(tree_solve.solve)(lanes[0][1:])
-    want = of(lambda *a: jnp.linalg.solve(dense(*a[:-1]), a[-1]))(lanes[0][1:])
-    for a, b in zip(got, want):
+        def value(rest, b):
+            return jnp.sum(jnp.sin(solve(model, tree_solve.Matrix(first.f, *rest), b)))
+
+        return jax.jit(jax.grad(value, (0, 1)))(first[1:], b)
+
+    got, want = of(tree_solve.solve), of(lambda model, M, b: jnp.linalg.solve(dense(model, M), b))
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
         assert_close(a, b, CLOSE)
     assert error(J.T, J) > 1e-3
 
@@ -132,7 +143,7 @@ def equations(jaxpr) -> int:
 
 def test_program_does_not_grow_with_the_chain():
     def size(name):
-        model, arguments = problem(name)
+        model, *arguments = problem(name)
         return [equations(jax.make_jaxpr(g)(model, *arguments).jaxpr) for g in (tree_solve.solve, tree_solve.multiply)]
 
     few = size("chain:10")

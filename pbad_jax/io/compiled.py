@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pbad_jax.build import Actuator, Body, Geom, Joint
+from pbad_jax.io import compiled_forces
 from pbad_jax.io.mjcf import mujoco_module, rotation
 from pbad_jax.model import Mesh
 
@@ -22,6 +23,7 @@ class Converted:
     unsupported: list[str]
     inactive: list[str]
     notes: list[str]
+    forces: list[compiled_forces.Maker]  # (model) -> force, what needs the finished model
 
 
 def convert(m, shapes: dict[str, list[Geom]] | None = None) -> Converted:
@@ -34,9 +36,9 @@ def convert(m, shapes: dict[str, list[Geom]] | None = None) -> Converted:
     names = _Names(m)
     switches = _disabled(m)
     if shapes is None:
-        geoms, notes = _geoms(m)
+        geoms, order = _geoms(m)
     else:
-        geoms, notes = {i: shapes.get(names.mujoco_body(i), []) for i in range(m.nbody)}, []
+        geoms, order = {i: shapes.get(names.mujoco_body(i), []) for i in range(m.nbody)}, []
     actuators, lost = _actuators(m, names, switches)
     bodies = [_body(m, i, names, switches, geoms.get(i, [])) for i in range(1, m.nbody)]
     arguments = {
@@ -45,7 +47,11 @@ def convert(m, shapes: dict[str, list[Geom]] | None = None) -> Converted:
         "q0": np.array(m.qpos0),
         "world_geoms": geoms.get(0, []),
     }
-    return Converted(bodies, arguments, _unsupported(m, names, switches) + lost, _inactive(m, names), notes)
+    touch, no_touch = compiled_forces.contacts(m, order, "contact" in switches)
+    tied, untied = compiled_forces.equalities(m, names.body)
+    wet, dry = compiled_forces.fluids(m)
+    unsupported = _unsupported(m, names, switches) + lost + untied + dry
+    return Converted(bodies, arguments, unsupported, _inactive(m) + no_touch, [], touch + tied + wet)
 
 
 class _Names:
@@ -62,7 +68,6 @@ class _Names:
         self.body = [""] + _filled(self._given_bodies[1:], "body")
         self.joint = _filled(given(kind.mjOBJ_JOINT, m.njnt), "joint")
         self.actuator = _filled(given(kind.mjOBJ_ACTUATOR, _count(m, "nactuator", m.nu)), "actuator")
-        self.equality = given(kind.mjOBJ_EQUALITY, m.neq)
         self.tendon = given(kind.mjOBJ_TENDON, m.ntendon)
 
     def mujoco_body(self, i: int) -> str:
@@ -88,7 +93,7 @@ def _count(m, field: str, default: int) -> int:
 def _disabled(m) -> set[str]:
     """Names of the option flags that are switched off."""
     mujoco = mujoco_module()
-    flags = {"gravity", "spring", "damper", "passive", "limit", "frictionloss", "clampctrl", "actuation"}
+    flags = {"gravity", "spring", "damper", "passive", "limit", "frictionloss", "clampctrl", "actuation", "contact"}
     bits = {f: getattr(mujoco.mjtDisableBit, f"mjDSBL_{f.upper()}", 0) for f in flags}
     off = {f for f, bit in bits.items() if m.opt.disableflags & int(bit)}
     return off | ({"spring", "damper"} if "passive" in off else set())
@@ -118,7 +123,8 @@ def _joint(m, j: int, names: _Names, switches: set[str]) -> Joint:
     q, v = int(m.jnt_qposadr[j]), int(m.jnt_dofadr[j])
     width = {"free": 7, "ball": 4}.get(kind, 1)
     stiffness = 0.0 if "spring" in switches else float(m.jnt_stiffness[j])
-    limited = bool(m.jnt_limited[j]) and scalar and "limit" not in switches
+    limited = bool(m.jnt_limited[j]) and kind != "free" and "limit" not in switches
+    tau = float(m.jnt_solref[j, 0])
     return Joint(
         type=kind,
         name=names.joint[j],
@@ -131,6 +137,7 @@ def _joint(m, j: int, names: _Names, switches: set[str]) -> Joint:
         armature=float(m.dof_armature[v]),
         friction_loss=0.0 if "frictionloss" in switches else float(m.dof_frictionloss[v]),
         range=tuple(map(float, m.jnt_range[j])) if limited else None,
+        limit_time_constant=tau if tau > 0 else 1 / np.sqrt(max(-tau, 1e-12)),
     )
 
 
@@ -200,12 +207,7 @@ def _why_not(m, a: int) -> str:
 
 def _unsupported(m, names: _Names, switches: set[str]) -> list[str]:
     """Everything that would change the motion and that this library does not have."""
-    mujoco = mujoco_module()
     out = []
-    for e in range(m.neq):
-        if m.eq_active0[e]:
-            kind = mujoco.mjtEq(int(m.eq_type[e])).name.removeprefix("mjEQ_").lower()
-            out.append(f"equality {names.equality[e] or e!r} ({kind})")
     for t in range(m.ntendon):
         fields = ("stiffness", "damping", "frictionloss", "limited", "armature", "stiffnesspoly", "dampingpoly")
         acts = [f for f in fields if np.any(getattr(m, f"tendon_{f}", np.zeros(m.ntendon))[t])]
@@ -223,11 +225,6 @@ def _unsupported(m, names: _Names, switches: set[str]) -> list[str]:
     out += [f"polynomial damping of joint {names.joint[j]!r}" for j in dofs]
     if _count(m, "nplastic", 0):
         out.append(f"plasticity ({m.nplastic} elements)")
-    for field in ("density", "viscosity"):
-        if getattr(m.opt, field):
-            out.append(f"fluid {field} {getattr(m.opt, field):g}")
-    if (m.opt.density or m.opt.viscosity) and np.any(m.opt.wind):
-        out.append(f"wind {np.array(m.opt.wind).tolist()}")
     if "actuation" in switches or m.opt.disableactuator:
         out.append("actuation switched off")
     return out
@@ -237,32 +234,27 @@ def _poly(m, field: str, count: int) -> np.ndarray:
     return getattr(m, field, np.zeros((count, 1)))
 
 
-def _inactive(m, names: _Names) -> list[str]:
-    """What is carried, or known, but exerts no force yet."""
-    out = []
-    touching = int(np.sum((m.geom_contype != 0) | (m.geom_conaffinity != 0)))
-    if touching or m.npair:
-        out.append(f"contact ({touching} geoms{f', {m.npair} pairs' if m.npair else ''})")
-    out += [f"range of ball joint {names.joint[j]!r}" for j in range(m.njnt) if m.jnt_limited[j] and m.jnt_type[j] == 1]
+def _inactive(m) -> list[str]:
+    """What is known, but exerts no force."""
     idle = m.neq - int(np.sum(m.eq_active0))
-    if idle:
-        out.append(f"equality constraints that start inactive ({idle})")
-    return out
+    return [f"equality constraints that start inactive ({idle})"] if idle else []
 
 
 # --- geoms -------------------------------------------------------------------------------------------------
 
 
-def _geoms(m) -> tuple[dict[int, list[Geom]], list[str]]:
-    """Geoms by body. Those of groups 3 to 5, which MuJoCo hides by default, get alpha 0."""
+def _geoms(m) -> tuple[dict[int, list[Geom]], list[int]]:
+    """Geoms by body, and their numbers in the order of the model: by bodies, the world's last.
+
+    Those of groups 3 to 5, which MuJoCo hides by default, get alpha 0. A height field is only a surface.
+    """
     types = {0: "plane", 2: "sphere", 3: "capsule", 4: "ellipsoid", 5: "cylinder", 6: "box", 7: "mesh", 8: "mesh"}
     meshes: dict[int, Mesh] = {}
     out: dict[int, list[Geom]] = {}
-    dropped = 0
+    number: dict[int, list[int]] = {}
     for g in range(m.ngeom):
         kind, mesh = types.get(int(m.geom_type[g])), None
-        if kind is None:  # height fields
-            dropped += 1
+        if kind is None:
             continue
         if kind == "mesh":
             k = int(m.geom_dataid[g])
@@ -275,9 +267,11 @@ def _geoms(m) -> tuple[dict[int, list[Geom]], list[str]]:
             rgba=_colour(m, g),
             friction=np.array(m.geom_friction[g]),
             mesh=mesh,
+            touches=bool(m.geom_contype[g] or m.geom_conaffinity[g]),
         )
         out.setdefault(int(m.geom_bodyid[g]), []).append(geom)
-    return out, [f"{dropped} height-field geoms are not carried"] if dropped else []
+        number.setdefault(int(m.geom_bodyid[g]), []).append(g)
+    return out, [g for b in [*range(1, m.nbody), 0] for g in number.get(b, [])]
 
 
 def _colour(m, g: int) -> np.ndarray:

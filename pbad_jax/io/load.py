@@ -20,7 +20,7 @@ from pbad_jax.build import _dtype, build_model
 from pbad_jax.errors import ModelError, ModelFileError, OptionError, UnsupportedFeatureError, UnsupportedFeatureWarning
 from pbad_jax.io import compiled, mjcf, urdf
 from pbad_jax.io.safety import Budget, Node, Roots, cut, nearest, parse, read_bytes, serialise
-from pbad_jax.model import Model
+from pbad_jax.model import Model, with_forces
 
 Source = str | os.PathLike[str]
 Folders = Source | Iterable[Source]
@@ -127,6 +127,7 @@ def _load(
     if unsupported and not lenient:
         raise _unsupported(root.file, unsupported)
     model = _build(root.file, prepared, converted, dtype)
+    model = with_forces(model, *(make(model) for make in converted.forces))
     notes = tuple(prepared.notes + converted.notes + messages)
     return model, LoadReport(unsupported, model.topology.inactive, notes), root.file
 

@@ -345,30 +345,33 @@ class _Shapes:
         self.contacts = 0
 
     def of_link(self, link: Node) -> list[Geom]:
-        shapes = [self._geom(x, visible=True) for x in link.all("visual")]
+        shapes = [self._geom(x, visible=True, touches=False) for x in link.all("visual")]
         seen = any(g is not None for g in shapes)
         for x in link.all("collision"):
             self.contacts += 1
             shape = _shape(x)
             if not seen or (shape is not None and shape.tag != "mesh"):
-                shapes.append(self._geom(x, visible=not seen))
+                shapes.append(self._geom(x, visible=not seen, touches=True))
         return [g for g in shapes if g is not None]
 
     def report(self) -> None:
         """Write down what was dropped."""
         if self.contacts:
-            self.out.inactive.append(f"contact ({self.contacts} geoms)")
+            self.out.inactive.append(
+                f"contact ({self.contacts} geoms; a URDF has no ground, add one with forces.contact)"
+            )
         for why, names in self.problems.items():
             shown = ", ".join(list(names)[:6]) + (", ..." if len(names) > 6 else "")
             self.out.notes.append(f"{len(names)} mesh{'es' * (len(names) > 1)} dropped, {why}: {shown}")
 
-    def _geom(self, node: Node, visible: bool) -> Geom | None:
+    def _geom(self, node: Node, visible: bool, touches: bool) -> Geom | None:
         shape = _shape(node)
         if shape is None:
             return None
         position, quaternion = _pose(node.first("origin"))
         rgba = self._colour(node.first("material"))
-        common = {"position": position, "quaternion": quaternion, "rgba": rgba if visible else (*rgba[:3], 0.0)}
+        colour = rgba if visible else (*rgba[:3], 0.0)
+        common = {"position": position, "quaternion": quaternion, "rgba": colour, "touches": touches}
         if shape.tag == "mesh":
             mesh = self._mesh(shape)
             return None if mesh is None else Geom("mesh", mesh=mesh, **common)

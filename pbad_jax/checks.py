@@ -1,0 +1,91 @@
+"""What every checked input goes through: numbers, vectors, ranges; one clear error each."""
+
+import jax
+import jax.core
+import numpy as np
+
+from pbad_jax.errors import ModelError
+
+
+def vector(x, size: int, what: str, error: type[Exception] = ModelError) -> np.ndarray:
+    """X as `size` finite float64 numbers."""
+    x = array(x, what, f"{size} numbers", error)
+    if x.shape != (size,):
+        raise error(f"{what} has shape {x.shape}; wanted ({size},)")
+    if not np.all(np.isfinite(x)):
+        raise error(f"{what} is {x.tolist()}; every entry must be finite")
+    return x
+
+
+def array(x, what: str, wanted: str, error: type[Exception] = ModelError) -> np.ndarray:
+    """X as float64 numpy, of whatever shape."""
+    not_traced(x, what)
+    try:
+        return np.asarray(x, float)
+    except (TypeError, ValueError):
+        raise error(f"{what} is {x!r:.60}; wanted {wanted}") from None
+
+
+def interval(x, what: str) -> tuple[float, float]:
+    """(low, high), infinite for None."""
+    if x is None:
+        return -np.inf, np.inf
+    given = array(x, what, "(low, high)")
+    if given.shape != (2,):
+        raise ModelError(f"{what} has shape {given.shape}; wanted (low, high)")
+    low, high = given.tolist()
+    if not low <= high:  # also catches NaN
+        raise ModelError(f"{what} is ({low:g}, {high:g}); low must not exceed high. Swap them.")
+    return low, high
+
+
+def number(x, what: str) -> float:
+    """X as one finite float."""
+    not_traced(x, what)
+    try:
+        value = float(x)
+    except (TypeError, ValueError):
+        raise ModelError(f"{what} is {x!r:.60}; wanted one number") from None
+    if not np.isfinite(value):
+        raise ModelError(f"{what} is {value}; it must be finite")
+    return value
+
+
+def at_least_zero(x, what: str, why: str) -> float:
+    """X as one finite float ≥ 0."""
+    value = number(x, what)
+    if value < 0:
+        raise ModelError(f"{what} is {value:g}; it must be ≥ 0, {why}. Change its sign.")
+    return value
+
+
+def above_zero(x, what: str) -> float:
+    """X as one finite float > 0."""
+    value = number(x, what)
+    if value <= 0:
+        raise ModelError(f"{what} is {value:g}; it must be > 0")
+    return value
+
+
+def one_of(x, allowed: tuple[str, ...], what: str, error: type[Exception] = ModelError) -> str:
+    """X, one of the words."""
+    if x not in allowed:
+        raise error(f"{what} is {x!r}; choose one of {', '.join(map(repr, allowed))}")
+    return x
+
+
+def known(name, names, what: str) -> int:
+    """The index of a name."""
+    names = list(names)
+    if name not in names:
+        raise ModelError(f"{what}: there is no {name!r}; known: {', '.join(map(str, names[:8])) or 'none'}")
+    return names.index(name)
+
+
+def not_traced(x, what: str) -> None:
+    """Values are looked at, so they must be there."""
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x)):
+        raise ModelError(
+            f"{what} is traced: models and forces are built outside jit, vmap and grad, because their values are "
+            "checked. Build the model once and trace its arrays, e.g. dataclasses.replace(model, second_moment=...)."
+        )

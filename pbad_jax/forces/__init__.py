@@ -1,0 +1,66 @@
+"""Forces: what a force is (law.py), and those that are here."""
+
+from pbad_jax.forces.attachments import Anchor, Attachment, connect, weld
+from pbad_jax.forces.contact_law import Contact, contact
+from pbad_jax.forces.external import Wrench, wrench
+from pbad_jax.forces.fluid_laws import Drag, Fluid, InertiaBoxes, drag, fluid, inertia_boxes
+from pbad_jax.forces.joint_laws import (
+    Actuation,
+    Gravity,
+    JointCoupling,
+    JointDamping,
+    JointFriction,
+    JointLimit,
+    JointSpring,
+)
+from pbad_jax.forces.law import Load, Point, Pull, Start, is_conservative, pull, total_load, total_potential
+from pbad_jax.forces.paper import PaperContact, PaperDrag, paper_contact, paper_drag, paper_friction
+from pbad_jax.forces.surfaces import SignedDistance, box, capsule, half_space, height_field, sphere
+from pbad_jax.forces.touching_points import ContactPoints, contact_points, joined, points_on
+
+__all__ = [
+    "Actuation",
+    "Anchor",
+    "Attachment",
+    "Contact",
+    "ContactPoints",
+    "Drag",
+    "Fluid",
+    "Gravity",
+    "InertiaBoxes",
+    "JointCoupling",
+    "JointDamping",
+    "JointFriction",
+    "JointLimit",
+    "JointSpring",
+    "Load",
+    "PaperContact",
+    "PaperDrag",
+    "Point",
+    "Pull",
+    "SignedDistance",
+    "Start",
+    "Wrench",
+    "box",
+    "capsule",
+    "connect",
+    "contact",
+    "contact_points",
+    "drag",
+    "fluid",
+    "half_space",
+    "height_field",
+    "inertia_boxes",
+    "is_conservative",
+    "joined",
+    "paper_contact",
+    "paper_drag",
+    "paper_friction",
+    "points_on",
+    "pull",
+    "sphere",
+    "total_load",
+    "total_potential",
+    "weld",
+    "wrench",
+]

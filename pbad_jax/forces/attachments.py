@@ -1,0 +1,167 @@
+"""Loops and attachments: pairs of points, or of directions, that a stiff spring holds together.
+
+Everything here is linear in the transforms: with P = T u of a generalised point u on each side, gap = P_a − P_b,
+
+    Q = ½ k ‖gap‖²,   f_a = −k gap − c ġap,   f_b = −f_a.
+
+A connection is one pair of points; a weld is one more pair of directions for each axis. What is attached to the world
+has its P_b given. Soft: `gap` says by how much; stiffness is mass/time_constant².
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax import checks
+from pbad_jax import kinematics as kin
+from pbad_jax.errors import ModelError
+from pbad_jax.forces.law import Load, Point, Pull, each_link, place
+from pbad_jax.model import Model
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["u", "stiffness", "damping"],
+    meta_fields=["links", "at", "conservative"],
+)
+@dataclasses.dataclass(frozen=True)
+class Attachment:
+    """Pairs of generalised points on two links, held together; made by `connect` and `weld`."""
+
+    u: jax.Array  # (c,2,4)
+    stiffness: jax.Array  # (c,) N/m, or N m for directions
+    damping: jax.Array  # (c,) N s/m
+    links: tuple[tuple[int, int], ...]
+    at: str = "step"
+    conservative: bool = False
+
+    def gap(self, model: Model, at: Point) -> jax.Array:
+        """P_a − P_b of every pair, (c,3): m, or for directions about rad."""
+        P = place(at.T, each_link(self.links, self.u), self.u)
+        return P[:, 0] - P[:, 1]
+
+    def load(self, model: Model, at: Point) -> Load:
+        """Both forces of every pair."""
+        where = each_link(self.links, self.u)
+        P, V = place(at.T, where, self.u), place(at.V, where, self.u)
+        pair = jnp.asarray([1.0, -1.0], P.dtype)
+        f = -self.stiffness[:, None] * (P[:, 0] - P[:, 1]) - self.damping[:, None] * (V[:, 0] - V[:, 1])
+        shape = jnp.einsum("i,j,ab->iajb", pair, pair, jnp.eye(3, dtype=P.dtype))
+        slopes = (-x[:, None, None, None, None] * shape for x in (self.stiffness, self.damping))
+        return Load(pulls=(Pull(self.links, self.u, pair[:, None] * f[:, None], *slopes),))
+
+    def potential(self, model: Model, at: Point) -> jax.Array:
+        """½ Σ k ‖gap‖², J."""
+        return 0.5 * jnp.sum(self.stiffness * jnp.sum(self.gap(model, at) ** 2, axis=-1))
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["u", "target", "stiffness", "damping"],
+    meta_fields=["links", "at", "conservative"],
+)
+@dataclasses.dataclass(frozen=True)
+class Anchor:
+    """The same with one side fixed in the world at `target`; made by `connect` and `weld`."""
+
+    u: jax.Array  # (c,4)
+    target: jax.Array  # (c,3) m, or directions
+    stiffness: jax.Array  # (c,)
+    damping: jax.Array  # (c,)
+    links: tuple[int, ...]
+    at: str = "step"
+    conservative: bool = False
+
+    def gap(self, model: Model, at: Point) -> jax.Array:
+        """P − target, (c,3)."""
+        return place(at.T, self.links, self.u) - self.target
+
+    def load(self, model: Model, at: Point) -> Load:
+        """−k gap − c V."""
+        V = place(at.V, self.links, self.u)
+        f = -self.stiffness[:, None] * self.gap(model, at) - self.damping[:, None] * V
+        eye = jnp.eye(3, dtype=f.dtype)[None, None, :, None, :]
+        slopes = (-x[:, None, None, None, None] * eye for x in (self.stiffness, self.damping))
+        return Load(pulls=(Pull(self.links, self.u[:, None], f[:, None], *slopes),))
+
+    def potential(self, model: Model, at: Point) -> jax.Array:
+        """½ Σ k ‖gap‖², J."""
+        return 0.5 * jnp.sum(self.stiffness * jnp.sum(self.gap(model, at) ** 2, axis=-1))
+
+
+def connect(
+    model: Model, body: str, other: str | None = None, *, point=(0.0, 0.0, 0.0), other_point=None, **how
+) -> Attachment | Anchor:
+    """A ball-and-socket between two bodies, or a body and the world.
+
+    Args:
+        model: the model.
+        body, other: names; None = the world.
+        point: (3,) m in the frame of `body`.
+        other_point: (3,) m in the frame of `other`; default where `point` is at the reference configuration q0.
+        **how: stiffness N/m or time_constant s (default 0.005; stiffness = mass/time_constant², of the lighter of both
+            bodies with all they carry), damping N s/m (default critical), at ("step" or "stages").
+
+    Raises:
+        ModelError: unknown bodies, a body with itself, bad numbers.
+    """
+    return _attach(model, body, other, point, other_point, (), how)
+
+
+def weld(
+    model: Model, body: str, other: str | None = None, *, point=(0.0, 0.0, 0.0), other_point=None, lever=0.1, **how
+) -> Attachment | Anchor:
+    """Two bodies, or a body and the world, as one, in the relative pose that they have at q0; see `connect`.
+
+    lever: m; the rotational stiffness is that of the point times lever².
+    """
+    return _attach(model, body, other, point, other_point, (checks.above_zero(lever, "lever of the weld"),), how)
+
+
+def _attach(model: Model, body, other, point, other_point, levers: tuple, how: dict) -> Attachment | Anchor:
+    kind = "weld" if levers else "connect"
+    for option in how:
+        checks.known(option, ("stiffness", "time_constant", "damping", "at"), f"option of {kind}")
+    a, b = (None if name is None else _link(model, name, kind) for name in (body, other))
+    assert a is not None
+    if a == b:
+        raise ModelError(f"{kind}: body {body!r} with itself; give two bodies, or one and the world (None)")
+    T = np.asarray(kin.transforms(model, model.q0), float)
+    p = checks.vector(point, 3, f"point of {kind}", ModelError)
+    world = T[a][:, :3] @ p + T[a][:, 3]
+    R_b, t_b = (np.eye(3), np.zeros(3)) if b is None else (T[b][:, :3], T[b][:, 3])
+    there = R_b.T @ (world - t_b) if other_point is None else checks.vector(other_point, 3, f"other_point of {kind}")
+    turn = R_b.T @ T[a][:, :3]
+    u = [np.stack([np.r_[p, 1.0], np.r_[there, 1.0]])]
+    u += [np.stack([np.r_[e, 0.0], np.r_[turn @ e, 0.0]]) for e in np.eye(3) for _ in levers]
+    k, c = _strength(model, a, b, how, kind)
+    scale = np.array([1.0, *(l**2 / 2 for l in levers for _ in range(3))])
+
+    def leaf(x):
+        return jnp.asarray(np.asarray(x, float), model.dtype)
+
+    at = checks.one_of(how.get("at", "step"), ("step", "stages"), f"at of {kind}")
+    u, k, c, bare = np.stack(u), k * scale, c * scale, c == 0
+    if b is None:
+        return Anchor(leaf(u[:, 0]), leaf(u[:, 1, :3]), leaf(k), leaf(c), (a,) * len(u), at, bare)
+    return Attachment(leaf(u), leaf(k), leaf(c), ((a, b),) * len(u), at, bare)
+
+
+def _link(model: Model, body, kind: str) -> int:
+    return model.topology.body_link[checks.known(body, model.body_names, f"body of {kind}")]
+
+
+def _strength(model: Model, a: int, b: int | None, how: dict, kind: str) -> tuple[float, float]:
+    """Stiffness N/m and damping N s/m."""
+    carried = kin.tree(model.topology).above.astype(float) @ np.asarray(model.second_moment[:, 3, 3], float)
+    mass = carried[a] if b is None else min(carried[a], carried[b])
+    tau = checks.above_zero(how.get("time_constant", 0.005), f"time_constant of {kind}")
+    k = how.get("stiffness")
+    k = mass / tau**2 if k is None else checks.above_zero(k, f"stiffness of {kind}")
+    c = how.get("damping")
+    if c is None:
+        return k, 2 * np.sqrt(k * mass)
+    return k, checks.at_least_zero(c, f"damping of {kind}", "or it makes energy")

@@ -1,0 +1,62 @@
+"""External forces and torques on a named body."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax import checks
+from pbad_jax.errors import ModelError
+from pbad_jax.forces.law import Load, Point, pull
+from pbad_jax.model import Model
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["u", "force", "torque"], meta_fields=["links", "frame", "at"]
+)
+@dataclasses.dataclass(frozen=True)
+class Wrench:
+    """A force and a torque on one body, in the world's axes or turning with the body; leaves, so they can be learnt."""
+
+    u: jax.Array  # (1,4,4) the point (p, 1) and three directions (e, 0)
+    force: jax.Array  # (3,) N
+    torque: jax.Array  # (3,) N m
+    links: tuple[int]
+    frame: str = "world"
+    at: str = "stages"
+
+    def load(self, model: Model, at: Point) -> Load:
+        """The torque as a couple at three directions e: Σ e × (½ τ × e) = τ."""
+        return pull(at, self.links, self.u, self._law)
+
+    def _law(self, P: jax.Array, V: jax.Array) -> jax.Array:
+        R = P[1:].T if self.frame == "body" else jnp.eye(3, dtype=P.dtype)
+        return jnp.concatenate([(R @ self.force)[None], 0.5 * jnp.cross(R @ self.torque, P[1:])])
+
+
+def wrench(
+    model: Model, body: str, force=(0.0, 0.0, 0.0), torque=(0.0, 0.0, 0.0), *, point=None, frame: str = "world"
+) -> Wrench:
+    """A constant force (3,) N at a point of a body, and a torque (3,) N m.
+
+    Args:
+        model: the model. body: its name. force, torque: in the axes of `frame`, "world" or "body".
+        point: (3,) m in the body's frame; default its centre of mass.
+
+    Raises:
+        ModelError: an unknown body or frame, bad numbers.
+    """
+    link = model.topology.body_link[checks.known(body, model.body_names, "body of the wrench")]
+    M = np.asarray(model.second_moment[link], float)
+    centre = M[:3, 3] / M[3, 3] if M[3, 3] > 0 else np.zeros(3)
+    p = centre if point is None else checks.vector(point, 3, "point of the wrench", ModelError)
+    u = np.r_[np.r_[p, 1.0][None], np.c_[np.eye(3), np.zeros(3)]][None]
+
+    def leaf(x):
+        return jnp.asarray(np.asarray(x, float), model.dtype)
+
+    f = checks.vector(force, 3, "force of the wrench", ModelError)
+    tau = checks.vector(torque, 3, "torque of the wrench", ModelError)
+    return Wrench(leaf(u), leaf(f), leaf(tau), (link,), checks.one_of(frame, ("world", "body"), "frame of the wrench"))

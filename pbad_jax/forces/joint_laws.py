@@ -1,0 +1,264 @@
+"""Forces in the joints, and gravity."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax import joints
+from pbad_jax.forces.law import Load, Point
+from pbad_jax.forces.smooth import positive, ramp
+from pbad_jax.joints import matvec
+from pbad_jax.kinematics import tree
+from pbad_jax.model import Model
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Gravity:
+    """Uniform gravity, `model.gravity` (m/s²): Q = −Σ_l g · ∫ρ P. Linear in T, so it has no curvature."""
+
+    def load(self, model: Model, at: Point) -> Load:
+        """∂Q/∂T^l = −g [∫ρp; m]ᵀ."""
+        return Load(field=-model.gravity[None, :, None] * model.second_moment[:, None, :, 3])
+
+    def potential(self, model: Model, at: Point) -> jax.Array:
+        """−Σ m g · com, J; zero at the world's origin."""
+        return -jnp.sum(matvec(at.T, model.second_moment[:, :, 3]) @ model.gravity)
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["stiffness", "rest"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class JointSpring:
+    """Linear springs, Q = ½ Σ k_x d_x², with d the rotation vector (ball) or difference from `rest` to q.
+
+    A free joint's translation is sprung per axis, its rotation as a ball, both as in MuJoCo. On a ball the three
+    stiffnesses must be equal for the energy to exist; `build_model` makes them so.
+    """
+
+    stiffness: jax.Array  # (nv,) N/m or N m/rad
+    rest: jax.Array  # (nq,)
+
+    def load(self, model: Model, at: Point) -> Load:
+        """τ = −k d; ∂τ/∂δ = −k ∂log/∂δ."""
+        d = self._extension(model, at.q)
+        t = tree(model.topology)
+        curvature = -self.stiffness
+        if t.balls.size:
+            J = joints.right_jacobian_inverse(d[t.ball_v])
+            curvature = jnp.diag(curvature)
+            rows, columns = t.ball_v[:, :, None], t.ball_v[:, None, :]
+            curvature = curvature.at[rows, columns].set(-self.stiffness[t.ball_v][..., None] * J)
+        return Load(tau=-self.stiffness * d, dtau_dq=curvature)
+
+    def potential(self, model: Model, at: Point) -> jax.Array:
+        """½ Σ k d², J."""
+        return 0.5 * jnp.sum(self.stiffness * self._extension(model, at.q) ** 2)
+
+    def _extension(self, model: Model, q: jax.Array) -> jax.Array:
+        t = tree(model.topology)
+        d = jnp.zeros(model.nv, q.dtype).at[t.scalar_v].set(q[t.scalar_q] - self.rest[t.scalar_q])
+        if t.balls.size:
+            p = joints.quaternion_product(joints.quaternion_inverse(self.rest[t.ball_q]), q[t.ball_q])
+            d = d.at[t.ball_v].set(joints.quaternion_log(p))
+        return d
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["coefficient"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class JointDamping:
+    """Linear joint damping, τ = −d v; independent of dt."""
+
+    coefficient: jax.Array  # (nv,) N s/m or N m s/rad
+
+    def load(self, model: Model, at: Point) -> Load:
+        """τ = −d v, evaluated at the stage: implicit."""
+        return Load(tau=-self.coefficient * at.v, dtau_dv=-self.coefficient)
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["gear", "gain", "bias", "control_range", "force_range"],
+    meta_fields=["q_index", "v_index"],
+)
+@dataclasses.dataclass(frozen=True)
+class Actuation:
+    """Affine actuators on hinges and slides, implicit in position and velocity.
+
+    f = clip(gain · clip(u) + bias · (1, gear q, gear v), force_range);  τ = gear f. MuJoCo's motor, position,
+    velocity and general (affine bias) actuators. Where f is clipped its derivatives are zero.
+    """
+
+    gear: jax.Array  # (nu,)
+    gain: jax.Array  # (nu,)
+    bias: jax.Array  # (nu,3)
+    control_range: jax.Array  # (nu,2), ±inf = unlimited
+    force_range: jax.Array  # (nu,2)
+    q_index: tuple[int, ...]
+    v_index: tuple[int, ...]
+
+    def load(self, model: Model, at: Point) -> Load:
+        """τ and its diagonal derivatives."""
+        qi, vi = jnp.asarray(self.q_index), jnp.asarray(self.v_index)
+        u = jnp.clip(at.control, self.control_range[:, 0], self.control_range[:, 1])
+        length, speed = self.gear * at.q[qi], self.gear * at.v[vi]
+        f = self.gain * u + self.bias[:, 0] + self.bias[:, 1] * length + self.bias[:, 2] * speed
+        low, high = self.force_range[:, 0], self.force_range[:, 1]
+        slope = jnp.where((f > low) & (f < high), self.gear**2, 0.0)
+        zero = jnp.zeros(model.nv, f.dtype)
+        return Load(
+            tau=zero.at[vi].add(self.gear * jnp.clip(f, low, high)),
+            dtau_dq=zero.at[vi].add(slope * self.bias[:, 1]),
+            dtau_dv=zero.at[vi].add(slope * self.bias[:, 2]),
+        )
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["loss", "stick_speed"], meta_fields=["at"])
+@dataclasses.dataclass(frozen=True)
+class JointFriction:
+    """Dry friction, τ = −f v/√(v² + s²): f above the stick speed s, viscous below; independent of dt.
+
+    Held against a torque τ < f a joint creeps at s τ/√(f² − τ²).
+    """
+
+    loss: jax.Array  # (nv,) N or N m
+    stick_speed: jax.Array  # (nv,) m/s or rad/s
+    at: str = "stages"
+
+    def load(self, model: Model, at: Point) -> Load:
+        """τ and its slope by v."""
+        size = jnp.sqrt(at.v**2 + self.stick_speed**2)
+        return Load(tau=-self.loss * at.v / size, dtau_dv=-self.loss * self.stick_speed**2 / size**3)
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["range", "angle", "stiffness", "width", "damping"],
+    meta_fields=["at", "conservative"],
+)
+@dataclasses.dataclass(frozen=True)
+class JointLimit:
+    """Soft ends of the joints' ranges: k ramp(x) g(1 + χ ẋ) for an excess x; ramp and g as in smooth.py.
+
+    Hinges and slides: x beyond `range`. Balls: x of the whole rotation's angle beyond `angle`, without damping.
+    """
+
+    range: jax.Array  # (nv,2) rad or m, ±inf = free; not used on balls
+    angle: jax.Array  # (nball,) rad, inf = free
+    stiffness: jax.Array  # (nv,) N/m or N m/rad
+    width: jax.Array  # (nv,) m or rad, of the smooth start
+    damping: jax.Array  # (nv,) χ, s/m or s/rad
+    at: str = "step"
+    conservative: bool = False
+
+    def load(self, model: Model, at: Point) -> Load:
+        """τ and its slopes; full matrices only where there are balls."""
+        t, q = tree(model.topology), self._scalars(model, at.q)
+        tau, by_q, by_v = jnp.zeros_like(at.v), jnp.zeros_like(at.v), jnp.zeros_like(at.v)
+        for side, end in ((-1.0, self.range[:, 0]), (1.0, self.range[:, 1])):
+            x = self._excess(side, q, end)
+            _, F, slope = ramp(x, self.width)
+            g, g_slope = positive(1 + self.damping * side * at.v)
+            tau = tau - side * self.stiffness * F * g
+            by_q = by_q - self.stiffness * slope * g
+            by_v = by_v - self.stiffness * F * g_slope * self.damping
+        if not t.balls.size:
+            return Load(tau=tau, dtau_dq=by_q, dtau_dv=by_v)
+        torque, slope = self._ball_torque(model, at.q)
+        full = jnp.diag(by_q).at[t.ball_v[:, :, None], t.ball_v[:, None, :]].add(slope)
+        return Load(tau=tau.at[t.ball_v].add(torque), dtau_dq=full, dtau_dv=by_v)
+
+    def potential(self, model: Model, at: Point) -> jax.Array:
+        """K ∫ramp, J."""
+        t, q = tree(model.topology), self._scalars(model, at.q)
+        total = jnp.zeros((), at.q.dtype)
+        for side, end in ((-1.0, self.range[:, 0]), (1.0, self.range[:, 1])):
+            total = total + jnp.sum(self.stiffness * ramp(self._excess(side, q, end), self.width)[0])
+        if t.balls.size:
+            _, turn = self._rotation(model, at.q)
+            energy, _, _ = ramp(turn - self.angle, self.width[t.ball_v[:, 0]])
+            total = total + jnp.sum(self.stiffness[t.ball_v[:, 0]] * energy)
+        return total
+
+    def _scalars(self, model: Model, q: jax.Array) -> jax.Array:
+        t = tree(model.topology)
+        return jnp.zeros(model.nv, q.dtype).at[t.scalar_v].set(q[t.scalar_q])
+
+    def _excess(self, side: float, q: jax.Array, end: jax.Array) -> jax.Array:
+        free = jnp.isinf(end)
+        return jnp.where(free, -1.0, side * (q - jnp.where(free, 0.0, end)))
+
+    def _rotation(self, model: Model, q: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Rotation vectors (nball,3) and their length (nball,), with a finite slope at zero."""
+        d = joints.quaternion_log(q[tree(model.topology).ball_q])
+        square = jnp.sum(d * d, axis=-1)
+        small = square < 1e-12
+        return d, jnp.where(small, 0.0, jnp.sqrt(jnp.where(small, 1.0, square)))
+
+    def _ball_torque(self, model: Model, q: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """−k ramp(θ − limit) d/θ and its slope along the rotation; d turns into itself, so Jrᵀ d = d."""
+        t = tree(model.topology)
+        d, turn = self._rotation(model, q)
+        k, width = self.stiffness[t.ball_v[:, 0]], self.width[t.ball_v[:, 0]]
+        _, F, slope = ramp(turn - self.angle, width)
+        axis = d / jnp.where(turn > 0, turn, 1.0)[:, None]
+        along = axis[:, :, None] * axis[:, None, :]
+        across = (jnp.eye(3, dtype=q.dtype) - along) * (F / jnp.where(turn > 0, turn, 1.0))[:, None, None]
+        by_d = -k[:, None, None] * (slope[:, None, None] * along + across)
+        return -(k * F)[:, None] * axis, joints.matmul(by_d, joints.right_jacobian_inverse(d))
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["offset", "polynomial", "stiffness", "damping"],
+    meta_fields=["q_index", "v_index", "at", "conservative"],
+)
+@dataclasses.dataclass(frozen=True)
+class JointCoupling:
+    """A stiff spring between two hinges or slides: gap = q₁ − o₁ − Σ_k c_k (q₂ − o₂)^k.
+
+    MuJoCo's joint equality and URDF's mimic. An index of −1 for the second joint holds the first one still.
+    τ = −(k gap + d ġap) ∂gap/∂q.
+    """
+
+    offset: jax.Array  # (e,2) rad or m
+    polynomial: jax.Array  # (e,5)
+    stiffness: jax.Array  # (e,)
+    damping: jax.Array  # (e,)
+    q_index: tuple[tuple[int, int], ...]
+    v_index: tuple[tuple[int, int], ...]
+    at: str = "step"
+    conservative: bool = False
+
+    def gap(self, model: Model, at: Point) -> jax.Array:
+        """(e,) rad or m."""
+        return self._terms(at.q)[0]
+
+    def load(self, model: Model, at: Point) -> Load:
+        """τ and its full derivatives."""
+        gap, slope, curve = self._terms(at.q)
+        one, two = (jnp.asarray(np.array(self.v_index)[:, k]) for k in range(2))
+        present = jnp.asarray(np.array(self.v_index)[:, 1] >= 0, gap.dtype)
+        G = jnp.zeros((len(self.v_index), model.nv), gap.dtype)
+        row = jnp.arange(len(self.v_index))
+        G = G.at[row, one].add(1.0).at[row, two].add(-slope * present)
+        F = self.stiffness * gap + self.damping * (G @ at.v)
+        bent = jnp.zeros_like(G).at[row, two].add(-curve * present)  # ∂G/∂q₂, on the diagonal of q₂
+        by_q = -(G.T * self.stiffness) @ G - jnp.diag(F @ bent) - (G.T * self.damping) @ (bent * at.v)
+        return Load(tau=-F @ G, dtau_dq=by_q, dtau_dv=-(G.T * self.damping) @ G)
+
+    def potential(self, model: Model, at: Point) -> jax.Array:
+        """½ Σ k gap², J."""
+        return 0.5 * jnp.sum(self.stiffness * self._terms(at.q)[0] ** 2)
+
+    def _terms(self, q: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """The gap, and slope and curvature of the polynomial."""
+        index = np.array(self.q_index)
+        x = jnp.where(jnp.asarray(index[:, 1] >= 0), q[index[:, 1]] - self.offset[:, 1], 0.0)
+        c = self.polynomial
+        value = c[:, 0] + x * (c[:, 1] + x * (c[:, 2] + x * (c[:, 3] + x * c[:, 4])))
+        slope = c[:, 1] + x * (2 * c[:, 2] + x * (3 * c[:, 3] + x * 4 * c[:, 4]))
+        curve = 2 * c[:, 2] + x * (6 * c[:, 3] + x * 12 * c[:, 4])
+        return q[index[:, 0]] - self.offset[:, 0] - value, slope, curve

@@ -1,0 +1,233 @@
+"""Surfaces of the world that bodies touch, each a signed distance: `distance(P (3,)) -> ()` m, positive outside.
+
+Contact needs the distance, its gradient and its curvature; `slopes` takes them from the distance by autodiff, of three
+numbers. A surface of one's own is any pytree with `distance`, twice differentiable near zero, or `SignedDistance`.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax import joints
+from pbad_jax.checks import array, number, vector
+from pbad_jax.errors import ModelError
+
+TINY = 1e-12  # m, below which a direction is none
+
+
+def slopes(surface, P: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Distance (c,), its gradient (c,3) and its curvature (c,3,3) at the points P (c,3)."""
+
+    def one(p):
+        d, n = jax.value_and_grad(surface.distance)(p)
+        return d, n, jax.jacfwd(jax.grad(surface.distance))(p)
+
+    return jax.vmap(one)(P)
+
+
+def safe_norm(x: jax.Array) -> jax.Array:
+    """‖x‖ with a finite gradient at zero."""
+    square = jnp.sum(x * x, axis=-1)
+    small = square < TINY**2
+    return jnp.where(small, 0.0, jnp.sqrt(jnp.where(small, 1.0, square)))
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["normal", "offset"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Plane:
+    """A half-space: n · P ≤ offset is inside. `normal` (3,) unit, `offset` () m."""
+
+    normal: jax.Array
+    offset: jax.Array
+
+    def distance(self, P: jax.Array) -> jax.Array:
+        """N · P − offset."""
+        return self.normal @ P - self.offset
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["center", "radius"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Ball:
+    """A sphere: `center` (3,) m, `radius` () m."""
+
+    center: jax.Array
+    radius: jax.Array
+
+    def distance(self, P: jax.Array) -> jax.Array:
+        """‖P − center‖ − radius."""
+        return safe_norm(P - self.center) - self.radius
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["ends", "radius"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Rod:
+    """A capsule: `ends` (2,3) m of its axis, `radius` () m."""
+
+    ends: jax.Array
+    radius: jax.Array
+
+    def distance(self, P: jax.Array) -> jax.Array:
+        """To the nearest point of the axis, less the radius."""
+        a, d = self.ends[0], self.ends[1] - self.ends[0]
+        s = jnp.clip((P - a) @ d / jnp.maximum(d @ d, TINY**2), 0.0, 1.0)
+        return safe_norm(P - a - s * d) - self.radius
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["position", "rotation", "half", "round"], meta_fields=[]
+)
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A box with rounded edges: `position` (3,) m, `rotation` (3,3), `half` sizes (3,) m, `round` () m."""
+
+    position: jax.Array
+    rotation: jax.Array
+    half: jax.Array
+    round: jax.Array
+
+    def distance(self, P: jax.Array) -> jax.Array:
+        """Of the box smaller by `round`, less `round`; inside, to the nearest face."""
+        y = jnp.abs(self.rotation.T @ (P - self.position)) - (self.half - self.round)
+        outside = safe_norm(jnp.maximum(y, 0.0))
+        return outside + jnp.minimum(jnp.max(y), 0.0) - self.round
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["control", "origin", "spacing"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class HeightField:
+    """Ground z = h(x, y), a bicubic spline, level beyond its rim. `control` (nx,ny) m are its control points.
+
+    The distance is (z − h)/√(1 + ‖∇h‖²) with the slope at P: of first order, exact where the ground is plane.
+    """
+
+    control: jax.Array
+    origin: jax.Array  # (2,) m, x and y of the first height
+    spacing: jax.Array  # (2,) m
+
+    def distance(self, P: jax.Array) -> jax.Array:
+        """(z − h)/√(1 + ‖∇h‖²)."""
+        h, slope = self.height(P[:2])
+        return (P[2] - h) / jnp.sqrt(1.0 + slope @ slope)
+
+    def height(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """H and its gradient at x (2,) m."""
+        grid = jnp.asarray(self.control.shape)
+        g = jnp.clip((x - self.origin) / self.spacing, 0.0, grid - 1.0)
+        cell = jnp.clip(jnp.floor(jax.lax.stop_gradient(g)).astype(jnp.int32), 0, grid - 2)
+        index = [jnp.clip(cell[k] + jnp.arange(-1, 3), 0, self.control.shape[k] - 1) for k in range(2)]
+        patch = self.control[index[0][:, None], index[1][None, :]]
+        (a, da), (b, db) = (_spline(g[k] - cell[k]) for k in range(2))
+        return a @ patch @ b, jnp.stack([da @ patch @ b, a @ patch @ db]) / self.spacing
+
+
+def _spline(s: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The four cubic B-splines that are not zero at s in [0,1], and their slopes."""
+    r = 1 - s
+    value = jnp.stack([r**3, 3 * s**3 - 6 * s**2 + 4, 3 * r**3 - 6 * r**2 + 4, s**3]) / 6
+    slope = jnp.stack([-(r**2), 3 * s**2 - 4 * s, -3 * r**2 + 4 * r, s**2]) / 2
+    return value, slope
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["parameters"], meta_fields=["function"])
+@dataclasses.dataclass(frozen=True)
+class SignedDistance:
+    """Any function (P (3,), parameters) -> () m, positive outside, twice differentiable near zero."""
+
+    function: Callable[[jax.Array, Any], jax.Array]
+    parameters: Any = None
+
+    def distance(self, P: jax.Array) -> jax.Array:
+        """What the function says."""
+        return self.function(P, self.parameters)
+
+
+# --- checked constructors --------------------------------------------------------------------------------
+
+
+def half_space(normal=(0.0, 0.0, 1.0), offset: float = 0.0) -> Plane:
+    """The ground: normal · P ≤ offset is inside; normal (3,) of any length, offset m.
+
+    Raises:
+        ModelError: a zero normal.
+    """
+    n = vector(normal, 3, "normal of the half-space", ModelError)
+    size = np.linalg.norm(n)
+    if size < TINY:
+        raise ModelError("normal of the half-space is zero; it must have a direction, up for the ground: (0, 0, 1)")
+    return Plane(jnp.asarray(n / size), jnp.asarray(number(offset, "offset of the half-space")))
+
+
+def sphere(center, radius: float) -> Ball:
+    """A sphere, m.
+
+    Raises:
+        ModelError: a radius that is not positive.
+    """
+    what = "radius of the sphere"
+    return Ball(jnp.asarray(vector(center, 3, "center of the sphere", ModelError)), _positive(radius, what))
+
+
+def capsule(start, end, radius: float) -> Rod:
+    """A capsule between two points, m.
+
+    Raises:
+        ModelError: a radius that is not positive.
+    """
+    ends = [vector(x, 3, f"{name} of the capsule", ModelError) for x, name in ((start, "start"), (end, "end"))]
+    return Rod(jnp.asarray(np.stack(ends)), _positive(radius, "radius of the capsule"))
+
+
+def box(position, half, *, quaternion=(1.0, 0.0, 0.0, 0.0), round: float = 0.0) -> Block:
+    """A box by its centre and half sizes, m, with edges rounded by `round`.
+
+    Raises:
+        ModelError: a half size that is not positive, a zero quaternion, or a `round` beyond the least half size.
+    """
+    half = vector(half, 3, "half sizes of the box", ModelError)
+    p = vector(quaternion, 4, "quaternion of the box", ModelError)
+    rim = number(round, "round of the box")
+    if not np.all(half > 0) or not 0 <= rim <= half.min():
+        raise ModelError(f"box with half sizes {half.tolist()} and round {rim:g}: sizes must be > 0, 0 ≤ round ≤ least")
+    if np.linalg.norm(p) < TINY:
+        raise ModelError("quaternion of the box is zero; it must be a rotation, identity = (1, 0, 0, 0)")
+    R = np.eye(3) + np.asarray(joints.rotation_minus_identity(jnp.asarray(p / np.linalg.norm(p))))
+    centre = vector(position, 3, "position of the box", ModelError)
+    return Block(jnp.asarray(centre), jnp.asarray(R), jnp.asarray(half), jnp.asarray(rim))
+
+
+def height_field(heights, *, origin=(0.0, 0.0), spacing=(1.0, 1.0)) -> HeightField:
+    """Ground through heights (nx,ny) m on a grid that starts at `origin` (2,) m with `spacing` (2,) m.
+
+    Raises:
+        ModelError: less than 4 by 4 heights, or a spacing that is not positive.
+    """
+    h = array(heights, "heights of the height field", "a grid of numbers")
+    gap = vector(spacing, 2, "spacing of the height field", ModelError)
+    if h.ndim != 2 or min(h.shape) < 4 or not np.all(np.isfinite(h)) or not np.all(gap > 0):
+        raise ModelError(
+            f"height field of shape {h.shape} with spacing {gap.tolist()}: it needs at least 4 by 4 finite heights and "
+            "positive spacings"
+        )
+    h = np.linalg.solve(_interpolation(h.shape[0]), h)
+    h = np.linalg.solve(_interpolation(h.shape[1]), h.T).T
+    start = vector(origin, 2, "origin of the height field", ModelError)
+    return HeightField(jnp.asarray(h), jnp.asarray(start), jnp.asarray(gap))
+
+
+def _interpolation(n: int) -> np.ndarray:
+    """Heights at the knots from control points (n,n); the rim's is repeated, as `height` does."""
+    B = (4 * np.eye(n) + np.eye(n, k=1) + np.eye(n, k=-1)) / 6
+    B[0, 0] = B[-1, -1] = 5 / 6
+    return B
+
+
+def _positive(x, what: str) -> jax.Array:
+    value = number(x, what)
+    if value <= 0:
+        raise ModelError(f"{what} is {value:g}; it must be positive, m")
+    return jnp.asarray(value)

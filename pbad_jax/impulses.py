@@ -1,0 +1,48 @@
+"""Forces that act once a step, for the schemes whose stages are not solved together: dirk and variational.
+
+A step of radau(1) with all forces finds the force at the end of the step; its impulse then changes V_k, and the
+scheme goes on without it. The end that radau(1) finds differs from the scheme's by O(dt²), so that here, unlike with
+radau, the force belongs to a configuration nearby.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from pbad_jax import accounts, continuation, joint_fields, objectives
+from pbad_jax import kinematics as kin
+from pbad_jax.errors import Status
+from pbad_jax.forces.law import acting
+from pbad_jax.model import Model
+from pbad_jax.objectives import Field, Here
+from pbad_jax.schemes import radau
+from pbad_jax.solving import Solver, find, of_stages
+
+
+class Kicked(NamedTuple):
+    """Time k after the impulse."""
+
+    here: Here
+    status: jax.Array
+    iterations: jax.Array
+    work: jax.Array  # (nforces,) J; (0,) unless asked for
+
+
+def kicked(model: Model, solver: Solver, dt, s: Here, status) -> Kicked:
+    """V_k changed by the forces that act once a step; nothing where there are none."""
+    none = jnp.zeros(len(model.forces) if solver.account else 0, s.q.dtype)
+    if not acting(model, "step"):
+        return Kicked(s, jnp.asarray(status, jnp.int8), jnp.zeros((), jnp.int32), none)
+    how = {"twin": solver.twin, "dense": solver.dense}
+    eq = objectives.collocation(model, radau(1), dt, s, None)
+    newton = solver._replace(method="lm", objective="root")
+    found: continuation.State = find(model, newton, s, of_stages(model, newton, s, eq), (dt * s.v)[None], status)
+    st = objectives.stages(model, s, found.attempt.x)
+    load = objectives.end_load(model, s, eq, st, dt)
+    change = objectives.generalised_force(model, s.frames, load, **how)
+    v = s.v + dt * objectives.mass_solve(model, s.frames, change, **how)
+    work = accounts.impulse_work(model, s, eq, st) if solver.account else none
+    here = s._replace(v=v, V=Field(kin.velocity_field(model, s.frames, v), joint_fields.rate(model, v)))
+    solved = found.status == Status.CONVERGED
+    return Kicked(here, jnp.where(solved, jnp.asarray(status, jnp.int8), found.status), found.iterations, work)
