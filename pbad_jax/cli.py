@@ -470,8 +470,32 @@ def _info(args: argparse.Namespace) -> int:
          for j in t.joints],
     )  # fmt: skip
     _table(("actuator",), [(n,) for n in t.actuator_names])
+    _table(("force", "acts on", "once a"), [_force(model, f) for f in model.forces])
     _table(("features that do not act",), [(x,) for x in idle])
     return 0
+
+
+# what says where a joint force acts
+_DOFS = {"JointSpring": "stiffness", "JointDamping": "coefficient", "JointFriction": "loss", "JointLimit": "range"}
+
+
+def _force(model: Model, force: Any) -> tuple[str, str, str]:
+    """Its name, on how much it acts, and when."""
+    name, links, surface = type(force).__name__, getattr(force, "links", ()), getattr(force, "surface", None)
+    extent = "all bodies" if name in ("Gravity", "Drag") else ""
+    if name in _DOFS:
+        x = np.asarray(getattr(force, _DOFS[name]))
+        count = np.sum(np.isfinite(x).any(axis=-1) if x.ndim == 2 else x != 0)
+        extent = f"{count + 3 * np.isfinite(getattr(force, 'angle', ())).sum()} degrees of freedom"
+    elif hasattr(force, "v_index"):
+        extent = f"{len(force.v_index)} joints"
+    elif name in ("Attachment", "Anchor"):
+        body = dict(zip(model.topology.body_link, model.topology.body_names))
+        extent = " and ".join(body.get(l, "?") for l in np.atleast_1d(links[0])) + " and the world" * (name == "Anchor")
+    elif links:
+        extent = f"{len(links)} {'bodies' if name == 'InertiaBoxes' else 'points'}"
+    label = name if surface is None else f"{name} with a {type(surface).__name__}"
+    return label, extent, "step" if getattr(force, "at", "") == "step" else "stage"
 
 
 def _span(first: int, count: int) -> str:

@@ -30,7 +30,8 @@ class Family(NamedTuple):
     evaluate: (x, h) -> (r, J). retract: (x, δ) -> x. guess: (x_done, h_done, h) -> x, an extrapolation; h_done = 0
     means that nothing has been solved yet. algebra, longest, merit: as in levenberg_marquardt.Problem.
     continuous: False where only h = 1 makes sense; then there is one attempt with all iterations.
-    accept: (data, x, J) -> () bool, whether a root is on the branch; None, always. data: a pytree for it.
+    accept: (data, x, J) -> () bool, whether a root is on the branch; None, always.
+    straight: (data, x, h) -> as in levenberg_marquardt.Problem; None, there is none. data: a pytree for both.
     """
 
     evaluate: Callable
@@ -41,6 +42,7 @@ class Family(NamedTuple):
     longest: jax.Array | float = float("inf")
     merit: Callable | None = None
     accept: Callable | None = None
+    straight: Callable | None = None
     data: Any = None
 
 
@@ -134,6 +136,13 @@ def solve(family: Family, settings: lm.Settings, *, status: jax.Array) -> State:
 
 
 def _problem(family: Family, h: jax.Array) -> lm.Problem:
-    merit = family.merit
-    at_h = None if merit is None else lambda x: merit(x, h)
-    return lm.Problem(lambda x: family.evaluate(x, h), family.retract, family.algebra, family.longest, at_h)
+    merit, straight = family.merit, family.straight
+    return lm.Problem(
+        evaluate=lambda x: family.evaluate(x, h),
+        retract=family.retract,
+        algebra=family.algebra,
+        longest=family.longest,
+        merit=None if merit is None else lambda x: merit(x, h),
+        straightened=None if straight is None else lambda data, x: straight(data[0], x, data[1]),
+        data=(family.data, h),
+    )

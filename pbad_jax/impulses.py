@@ -1,14 +1,15 @@
 """Forces that act once a step, for the schemes whose stages are not solved together: dirk and variational.
 
-A step of radau(1) with all forces finds the force at the end of the step; its impulse then changes V_k, and the
-scheme goes on without it. The end that radau(1) finds differs from the scheme's by O(dt²), so that here, unlike with
-radau, the force belongs to a configuration nearby.
+A step of radau(2), or where no matrices are wanted of radau(1), with all forces finds the force at the end of the step;
+its impulse then changes V_k, and the scheme goes on without it. The end that radau finds is not quite the scheme's, so
+that here, unlike with radau, the force belongs to a configuration nearby: to O(dt³) or O(dt²).
 """
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from pbad_jax import accounts, continuation, joint_fields, objectives
 from pbad_jax import kinematics as kin
@@ -35,9 +36,11 @@ def kicked(model: Model, solver: Solver, dt, s: Here, status) -> Kicked:
     if not acting(model, "step"):
         return Kicked(s, jnp.asarray(status, jnp.int8), jnp.zeros((), jnp.int32), none)
     how = {"twin": solver.twin, "dense": solver.dense}
-    eq = objectives.collocation(model, radau(1), dt, s, None)
+    scheme = radau(2) if solver.dense else radau(1)
+    eq = objectives.collocation(model, scheme, dt, s, None)
     newton = solver._replace(method="lm", objective="root")
-    found: continuation.State = find(model, newton, s, of_stages(model, newton, s, eq), (dt * s.v)[None], status)
+    equations = of_stages(model, newton, s, eq, det_C=float(np.linalg.det(scheme.C)))
+    found: continuation.State = find(model, newton, s, equations, eq.nodes[:, None] * (dt * s.v), status)
     st = objectives.stages(model, s, found.attempt.x)
     load = objectives.end_load(model, s, eq, st, dt)
     change = objectives.generalised_force(model, s.frames, load, **how)

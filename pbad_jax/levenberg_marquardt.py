@@ -13,6 +13,10 @@ Newton correction J⁻¹ r(x_new), with the old J, is shorter than the Newton co
 depend on how the equations are scaled, and it lets Newton's method cross the ridges that a nearly singular mechanism
 raises in any fixed norm.
 
+Where a law bends (dry friction: all but constant on both sides of a steep middle) Newton's method oscillates across the
+middle, but from within it converges. So the first answer to a rejected Newton step, once and before damping, is the
+Newton step of the `straightened` problem, in which every such law is the straight line of its middle: all stick.
+
 Converged is a residual within the tolerance, or a Newton correction within it that has just been made: a stiff system's
 residual has rounding errors of its own size, the correction has not. So is a residual that is nearly within it where no
 step reduces it any more. The first guess is never believed: at least one correction is made, because a guess within a
@@ -60,6 +64,7 @@ class Problem(NamedTuple):
     evaluate: x -> (r (n,), J), J an (n,n) array or whatever the algebra understands. retract: (x, δ (n,)) -> x.
     longest: (b,) the largest |δ| that a linear model of each unknown of a block can be trusted with, inf where any; a
     longer step is shortened. merit: x -> () what must fall, where r is its gradient; None, the norm of r.
+    straightened: (data, x) -> (r, J) with all bends straight; None, there are none. data: a pytree for it.
     """
 
     evaluate: Callable
@@ -67,6 +72,8 @@ class Problem(NamedTuple):
     algebra: Algebra
     longest: jax.Array | float = float("inf")
     merit: Callable | None = None
+    straightened: Callable | None = None
+    data: Any = None
 
 
 class Settings(NamedTuple):
@@ -85,8 +92,9 @@ class SolveState(NamedTuple):
     norm: jax.Array  # () its norm
     merit: jax.Array  # () what must fall: the norm, or the problem's merit
     trial: jax.Array  # the point to evaluate next
-    newton: jax.Array  # (n,) its Newton correction −J⁻¹ r
+    newton: jax.Array  # (n,) its Newton correction −J⁻¹ r, or that of the straightened problem if it leads to the trial
     damping: jax.Array  # () λ
+    straight: jax.Array  # () int32, 0; 1 when the trial comes from the straightened problem; 2 afterwards
     iterations: jax.Array  # () int32; -1 until the first guess has been evaluated
     status: jax.Array  # () int8, RUNNING or a Status
 
@@ -105,6 +113,7 @@ def init(problem: Problem, x, *, status: jax.Array | int = RUNNING) -> SolveStat
         trial=x,
         newton=r,
         damping=jnp.zeros((), leaf.dtype),
+        straight=jnp.zeros((), jnp.int32),
         iterations=jnp.asarray(-1, jnp.int32),
         status=jnp.asarray(status, jnp.int8),
     )
@@ -118,6 +127,7 @@ def restart(s: SolveState, x) -> SolveState:
         norm=jnp.full_like(s.norm, jnp.inf),
         merit=jnp.full_like(s.merit, jnp.inf),
         damping=jnp.zeros_like(s.damping),
+        straight=jnp.zeros_like(s.straight),
         iterations=jnp.full_like(s.iterations, -1),
         status=jnp.full_like(s.status, RUNNING),
     )
@@ -141,7 +151,7 @@ def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
         merit = problem.merit(s.trial)
         finite &= jnp.isfinite(merit)
         lower = first | (merit <= s.merit + 8 * jnp.finfo(merit.dtype).eps * jnp.abs(s.merit))
-    accept = finite & lower
+    accept = finite & (lower | (s.straight == 1))
 
     iterations = s.iterations + 1
     best = jnp.where(accept, norm, s.norm)
@@ -150,6 +160,10 @@ def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
     less = jnp.where(s.damping * LAMBDA_DOWN < LAMBDA_MIN, 0.0, s.damping * LAMBDA_DOWN)
     more = jnp.maximum(s.damping * LAMBDA_UP, LAMBDA_FIRST)
     damping = jnp.where(first, 0.0, jnp.where(accept, less, more))
+    straight = jnp.where(s.straight == 1, 2, s.straight)
+    if problem.straightened is not None:
+        straight = jnp.where(~first & ~accept & (s.straight == 0), 1, straight)
+        damping = jnp.where(straight == 1, 0.0, damping)
     status = _status(
         (~first & (best <= settings.tolerance)) | (best == 0) | at_rounding,
         (first & ~finite, Status.NONFINITE_EVAL),
@@ -164,9 +178,14 @@ def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
     damped = (damping > 0) & (s.status == RUNNING)
     operands = (algebra.data, J, r, damping, newton)
     delta = lanes.rarely(damped, lambda *a: a[-1], lambda *a: algebra.damped(*a[:-1]), *operands)
+    if problem.straightened is not None:
+        stick = (straight == 1) & (s.status == RUNNING)
+        jump = functools.partial(_straight_step, algebra.solve, problem.straightened)
+        delta = lanes.rarely(stick, lambda *a: a[-1], jump, problem.data, algebra.data, x, delta)
+        newton = jnp.where(stick, delta, newton)
     size = jnp.max(jnp.abs(delta.reshape(-1, jnp.size(problem.longest))) / problem.longest)
     trial = problem.retract(x, delta / jnp.maximum(1.0, size))
-    after = SolveState(x, r, J, best, merit, trial, newton, damping, iterations, status)
+    after = SolveState(x, r, J, best, merit, trial, newton, damping, straight, iterations, status)
     return jax.tree.map(lambda new, old: jnp.where(s.status == RUNNING, new, old), after, s)
 
 
@@ -190,6 +209,12 @@ def _status(converged: jax.Array, *failures: tuple[jax.Array, Status]) -> jax.Ar
 def _never(data, J, r, newton) -> jax.Array:
     del data, J, r, newton
     return jnp.zeros((), bool)
+
+
+def _straight_step(solve: Callable, straightened: Callable, data, metric, x, delta) -> jax.Array:
+    del delta
+    r, J = straightened(data, x)
+    return -solve(metric, J, r)
 
 
 def _naturally_monotone(algebra: Algebra, data, J, r, newton) -> jax.Array:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from pbad_jax import branch, continuation, joints, lbfgs, objectives, tree_solve
 from pbad_jax import kinematics as kin
 from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.errors import Status
+from pbad_jax.forces.law import bends
 from pbad_jax.model import Model
 from pbad_jax.objectives import Equation, Here
 from pbad_jax.schemes import extrapolation
@@ -39,6 +40,8 @@ class Equations(NamedTuple):
     energy: Callable | None = None  # (z, h) -> () whose gradient is the residual, where that is the objective
     det_C: float = 1.0  # of the scheme's table
     continuous: bool = True  # whether h → 0 is trivial
+    straight: Callable | None = None  # (data, z, h) -> residual and matrix with the bends of all laws straight
+    data: Any = None  # a pytree for it
 
 
 class Outcome(NamedTuple):
@@ -79,14 +82,31 @@ def of_stages(
     """The Equations of a stage equation."""
 
     def evaluate(z, h):
-        if solver.dense:
-            return objectives.residual_and_matrix(model, s, eq, z, h, twin=solver.twin)
-        return objectives.residual_and_tree(model, s, eq, z, h)
+        return _residual_and_matrix(solver, (model, s, eq), z, h)
 
     def energy(z, h):
         return objectives.energy(model, s, eq, z, h)
 
-    return Equations(evaluate, eq.nodes, energy if solver.objective == "energy" else None, det_C, continuous)
+    return Equations(
+        evaluate=evaluate,
+        nodes=eq.nodes,
+        energy=energy if solver.objective == "energy" else None,
+        det_C=det_C,
+        continuous=continuous,
+        straight=functools.partial(_straightened, solver) if bends(model) else None,
+        data=(model, s, eq),
+    )
+
+
+def _residual_and_matrix(solver: Solver, data, z, h, *, straight: bool = False):
+    model, s, eq = data
+    if solver.dense:
+        return objectives.residual_and_matrix(model, s, eq, z, h, twin=solver.twin, straight=straight)
+    return objectives.residual_and_tree(model, s, eq, z, h, straight=straight)
+
+
+def _straightened(solver: Solver, data, z, h):
+    return _residual_and_matrix(solver, data, z, h, straight=True)
 
 
 def find(model: Model, solver: Solver, s: Here, equations: Equations, direction, status) -> continuation.State:
@@ -122,11 +142,20 @@ def find(model: Model, solver: Solver, s: Here, equations: Equations, direction,
         continuous=equations.continuous,
         longest=longest_turns(model),
         merit=equations.energy,
-        accept=functools.partial(branch.is_connected, equations.det_C),
-        data=model,
+        accept=functools.partial(_is_connected, equations.det_C),
+        straight=None if equations.straight is None else functools.partial(_on_equations, equations.straight),
+        data=(model, equations.data),
     )
     settings = lm.Settings(solver.tolerance * objectives.residual_scale(model), solver.max_iterations)
     return continuation.solve(family, settings, status=status)
+
+
+def _is_connected(det_C: float, data, z, J) -> jax.Array:
+    return branch.is_connected(det_C, data[0], z, J)
+
+
+def _on_equations(straight: Callable, data, z, h):
+    return straight(data[1], z, h)
 
 
 def displacements(model: Model, z: jax.Array) -> jax.Array:
@@ -202,5 +231,6 @@ def _by_lbfgs(model: Model, solver: Solver, s: Here, equations: Equations, direc
     connected = branch.is_connected(equations.det_C, model, z, J)
     ended = jnp.where((found.status == Status.CONVERGED) & ~connected, jnp.int8(Status.BRANCH), found.status)
     reached = jnp.where(ended == Status.CONVERGED, one, zero)
-    at = lm.SolveState(z, found.y, J, found.norm, found.value, z, found.gradient, zero, found.iterations, ended)
+    none = jnp.zeros((), jnp.int32)
+    at = lm.SolveState(z, found.y, J, found.norm, found.value, z, found.gradient, zero, none, found.iterations, ended)
     return continuation.State(at, one, reached, z, one, found.iterations, ended)

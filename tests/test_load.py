@@ -1,5 +1,6 @@
 """MJCF and URDF through `load`, against MuJoCo's own numbers."""
 
+import dataclasses
 import importlib
 import json
 import re
@@ -13,7 +14,8 @@ import numpy as np
 import pytest
 
 import pbad_jax as pbad
-from pbad_jax import atom_parallel, joints, kinematics, objectives
+from pbad_jax import atom_parallel, forces, joints, kinematics, objectives
+from pbad_jax.forces.law import instant
 from pbad_jax.io import mjcf
 from pbad_jax.io.load import LoadReport
 
@@ -152,6 +154,8 @@ def test_acceleration_is_mujocos(name):
     m = mujoco.MjModel.from_xml_string(MODELS[name])
     m.opt.disableflags |= QUIET
     model = pbad.load(MODELS[name])
+    kept = [f for f in model.forces if not isinstance(f, forces.JointLimit | forces.Contact)]
+    model = dataclasses.replace(model, forces=tuple(kept))  # as QUIET: these are not MuJoCo's law
     for seed in range(3):
         d = mujoco.MjData(m)
         q, v = random_state(m, seed)
@@ -174,7 +178,11 @@ def test_names_order_and_ranges_are_the_files():
     assert np.isinf(model.joint_range[0]).all()
     assert t.geom_types == ("capsule", "box", "ellipsoid", "cylinder", "sphere", "plane")
     assert t.geom_bodies == (0, 1, 2, 4, 5, -1)
-    assert any("contact (6 geoms)" in x for x in t.inactive) and any("joint range" in x for x in t.inactive)
+    assert t.geom_touches == (True,) * 6
+    assert t.inactive == ("contact between bodies (6 pairs of geoms)",)
+    assert [type(f).__name__ for f in model.forces] == [
+        "Gravity", "JointSpring", "JointDamping", "JointLimit", "Actuation", "Contact",
+    ]  # fmt: skip
 
 
 def test_disabled_flags_are_honoured():
@@ -276,7 +284,14 @@ ARM = """<mujoco>{option}<worldbody>
 </worldbody>{extra}</mujoco>"""
 
 LACKING = {
-    "equality": ({"extra": '<equality><weld name="w" body1="a" body2="ball"/></equality>'}, "equality 'w' (weld)"),
+    "equality": (
+        {"extra": '<equality><weld name="w" body1="a" body2="ball" relpose="0 0 1 1 0 0 0"/></equality>'},
+        "equality 'w' (weld)",
+    ),
+    "equality of sites": (
+        {"extra": '<equality><connect site1="s" site2="s2"/></equality>', "bodies": '<site name="s2"/>'},
+        "equality 0 (connect)",
+    ),
     "tendon": (
         {"extra": '<tendon><fixed name="t" stiffness="3"><joint joint="ja" coef="1"/></fixed></tendon>'},
         "tendon 't' (stiffness)",
@@ -295,7 +310,13 @@ LACKING = {
         "actuator 'x': activation dynamics",
     ),
     "ball actuator": ({"extra": '<actuator><motor name="x" joint="jball"/></actuator>'}, "drives a ball joint"),
-    "fluid": ({"option": '<option density="1.2" viscosity="2e-5" wind="1 0 0"/>'}, "fluid density 1.2"),
+    "fluid": (
+        {
+            "option": '<option density="1.2" viscosity="2e-5" wind="1 0 0"/>',
+            "bodies": '<body><joint/><geom size="0.1" fluidshape="ellipsoid"/></body>',
+        },
+        "fluid by ellipsoids (1 geoms), density 1.2, viscosity 2e-05",
+    ),
     "mocap": ({"bodies": '<body name="hand" mocap="true"><geom size="0.1"/></body>'}, "mocap body 'hand'"),
     "gravcomp": (
         {"bodies": '<body name="g" gravcomp="1"><joint axis="1 0 0"/><geom size="0.1"/></body>'},
@@ -324,12 +345,12 @@ def test_what_changes_the_motion_is_refused_by_name(name):
 
 def test_all_of_them_are_listed_at_once():
     extra = (
-        '<equality><weld name="w" body1="a" body2="ball"/></equality>'
+        '<equality><weld name="w" body1="a" body2="ball" relpose="0 0 1 1 0 0 0"/></equality>'
         '<tendon><fixed name="t" damping="3"><joint joint="ja" coef="1"/></fixed></tendon>'
         '<actuator><motor name="x" tendon="t"/><muscle name="y" joint="ja"/><motor name="fine" joint="jb"/></actuator>'
     )
     with pytest.raises(pbad.UnsupportedFeatureError) as e:
-        pbad.load(arm(extra=extra, option='<option viscosity="1"/>'))
+        pbad.load(arm(extra=extra, bodies='<body gravcomp="1"><joint/><geom size="0.1"/></body>'))
     assert len(e.value.features) == 5
     with pytest.warns(pbad.UnsupportedFeatureWarning):
         model, report = pbad.load(arm(extra=extra), unsupported="warn")
@@ -395,7 +416,8 @@ def test_urdf_joint_body_and_shapes():
     base = objectives.acceleration(model, z, z, 0.0, jnp.zeros(0))
     damped = objectives.acceleration(model, z, one, 0.0, jnp.zeros(0)) - base
     inertia = 1 + 2 * 0.25
-    np.testing.assert_allclose(damped, -0.7 / inertia, rtol=1e-6)
+    friction = 0.1 / np.sqrt(1 + 1e-4)  # at 1 rad/s, with a stick speed of 0.01 rad/s
+    np.testing.assert_allclose(damped, -(0.7 + friction) / inertia, rtol=1e-6)
 
 
 def test_rotated_inertial_is_honoured():
@@ -434,17 +456,44 @@ def test_joint_without_mass_is_noted():
         assert pbad.load(urdf(extra=extra)).nv == 2
 
 
-def test_mimic_and_planar():
-    extra = """<link name="finger"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/>
-      </inertial></link>
-      <joint name="finger" type="continuous"><parent link="tool"/><child link="finger"/><axis xyz="0 0 1"/>
-      <mimic joint="shoulder" multiplier="2"/></joint>"""
-    with pytest.raises(pbad.UnsupportedFeatureError, match="mimic: joint 'finger' follows 'shoulder'"):
+FINGER = """<link name="finger"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/>
+  </inertial></link>
+  <joint name="finger" type="continuous"><parent link="tool"/><child link="finger"/><axis xyz="0 0 1"/>
+  <mimic joint="shoulder" multiplier="2" offset="0.1"/></joint>"""
+
+
+@pytest.mark.parametrize(
+    "leader, kind, q, pair",
+    [
+        ("shoulder", "continuous", [0.3, 0.7], (1, 0)),  # 0.1 + 2 · 0.3
+        ("shoulder", "prismatic", [0.3, 0.7], (1, 0)),
+        ("flange", "continuous", [0.3, 0.1], (1, -1)),  # what is fixed stays at 0
+    ],
+)
+def test_mimic(leader, kind, q, pair):
+    extra = FINGER.replace('mimic joint="shoulder"', f'mimic joint="{leader}"').replace("continuous", kind)
+    if kind == "prismatic":
+        extra = extra.replace("<mimic", '<limit lower="0" upper="1"/><mimic')
+    model = pbad.load(urdf(extra=extra))
+    (coupling,) = [f for f in model.forces if isinstance(f, forces.JointCoupling)]
+    assert coupling.v_index == (pair,)
+    at = instant(jnp.asarray(q), jnp.zeros(2), None, None, None, None)
+    np.testing.assert_allclose(coupling.gap(model, at), 0, atol=1e-15)
+    np.testing.assert_allclose(coupling.gap(model, at._replace(q=jnp.asarray(q) + jnp.asarray([0, 0.25]))), 0.25)
+
+
+@pytest.mark.parametrize("leader", ["finger", "nowhere"])
+def test_mimic_of_nothing_is_refused(leader):
+    extra = FINGER.replace('mimic joint="shoulder"', f'mimic joint="{leader}"')
+    with pytest.raises(pbad.UnsupportedFeatureError, match=f"mimic: joint 'finger' follows '{leader}'"):
         pbad.load(urdf(extra=extra))
     with pytest.warns(pbad.UnsupportedFeatureWarning):
-        model, report = pbad.load(urdf(extra=extra), unsupported="warn")
-    assert model.nv == 2
-    planar = extra.replace("continuous", "planar").replace('<mimic joint="shoulder" multiplier="2"/>', "")
+        model, _ = pbad.load(urdf(extra=extra), unsupported="warn")
+    assert model.nv == 2 and not any(isinstance(f, forces.JointCoupling) for f in model.forces)
+
+
+def test_planar_and_floating():
+    planar = re.sub("<mimic.*?/>", "", FINGER.replace("continuous", "planar"))
     assert [j.type for j in pbad.load(urdf(extra=planar)).topology.joints] == ["hinge", "slide", "slide", "hinge"]
     with pytest.raises(pbad.UnsupportedFeatureError, match="floating joint|'finger' is floating"):
         pbad.load(urdf(extra=planar.replace("planar", "floating")))

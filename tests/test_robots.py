@@ -292,9 +292,6 @@ def test_every_urdf_with_meshes(name):
 GYMNASIUM = "envs/mujoco/assets"
 SUITE = "suite"
 EXPECTED_UNSUPPORTED = {
-    "gymnasium/swimmer": ["fluid density 4000", "fluid viscosity 0.1"],
-    "dm_control/swimmer": ["fluid density 3000"],
-    "dm_control/fish": ["fluid density 5000"],
     "dm_control/ball_in_cup": ["tendon 'string' (limited)"],
     "dm_control/manipulator": ["equality 'coupling' (tendon)", "actuator 'grasp': transmission through a tendon"],
     "dm_control/stacker": ["equality 'coupling' (tendon)", "actuator 'grasp': transmission through a tendon"],

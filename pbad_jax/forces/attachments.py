@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax import checks
+from pbad_jax import checks, joints
 from pbad_jax import kinematics as kin
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.law import Load, Point, Pull, each_link, place
@@ -125,8 +125,7 @@ def _attach(model: Model, body, other, point, other_point, levers: tuple, how: d
     kind = "weld" if levers else "connect"
     for option in how:
         checks.known(option, ("stiffness", "time_constant", "damping", "at"), f"option of {kind}")
-    a, b = (None if name is None else _link(model, name, kind) for name in (body, other))
-    assert a is not None
+    a, b = _link(model, body, kind), None if other is None else _link(model, other, kind)
     if a == b:
         raise ModelError(f"{kind}: body {body!r} with itself; give two bodies, or one and the world (None)")
     T = np.asarray(kin.transforms(model, model.q0), float)
@@ -156,8 +155,10 @@ def _link(model: Model, body, kind: str) -> int:
 
 def _strength(model: Model, a: int, b: int | None, how: dict, kind: str) -> tuple[float, float]:
     """Stiffness N/m and damping N s/m."""
-    carried = kin.tree(model.topology).above.astype(float) @ np.asarray(model.second_moment[:, 3, 3], float)
-    mass = carried[a] if b is None else min(carried[a], carried[b])
+    sides = [carried(model, link) for link in (a, b) if link is not None]
+    mass = min((S[3, 3] for S in sides if S is not None), default=None)
+    if mass is None:
+        raise ModelError(f"{kind}: neither side can move; give a body that has a joint, or hangs on one")
     tau = checks.above_zero(how.get("time_constant", 0.005), f"time_constant of {kind}")
     k = how.get("stiffness")
     k = mass / tau**2 if k is None else checks.above_zero(k, f"stiffness of {kind}")
@@ -165,3 +166,16 @@ def _strength(model: Model, a: int, b: int | None, how: dict, kind: str) -> tupl
     if c is None:
         return k, 2 * np.sqrt(k * mass)
     return k, checks.at_least_zero(c, f"damping of {kind}", "or it makes energy")
+
+
+def carried(model: Model, link: int) -> np.ndarray | None:
+    """Second moment (4,4) in the world at q0 of all that moves with a link; None where it cannot move."""
+    t = model.topology
+    while t.link_type[link] == joints.FIXED:
+        link = t.link_parent[link]
+        if link < 0:
+            return None
+    on = kin.tree(t).above[link]
+    T = np.asarray(kin.transforms(model, model.q0), float)[on]
+    T = np.concatenate([T, np.broadcast_to([0, 0, 0, 1.0], (len(T), 1, 4))], axis=1)
+    return np.sum(T @ np.asarray(model.second_moment, float)[on] @ T.swapaxes(1, 2), axis=0)

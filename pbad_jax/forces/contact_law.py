@@ -5,7 +5,8 @@ For a sphere of radius r about P (r = 0: a point), with d(P) the signed distance
     δ = r − d(P),  δ̇ = −n · V,   normal force  F n,  F = k ramp(δ) g(1 + χ δ̇),
 
 ramp and g of smooth.py: C¹ forces, nothing pulls, and damping acts only under pressure (Hunt and Crossley). Friction is
-lagged: with normal force N, normal n and the touching point of the body all taken at the start of the step,
+lagged: with the elastic normal force N, the normal n and the touching point of the body all taken at the start of the
+step,
 
     f = −μ N w/√(w² + s²),   w the tangential velocity of that point,
 
@@ -15,7 +16,7 @@ Nothing depends on dt: a block on a slope tan θ < μ creeps at s tan θ/√(μ�
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -53,6 +54,7 @@ class Contact:
     links: tuple[int, ...]
     at: str = "step"
     conservative: bool = False
+    bends: ClassVar[bool] = True
 
     def load(self, model: Model, at: Point) -> Load:
         """The normal forces, and friction."""
@@ -86,12 +88,14 @@ class Contact:
 
     def _friction(self, at: Point) -> Pull:
         start, here = at.start, np.asarray(self.links, int)
-        P, V = place(start.T, here, self.u), place(start.V, here, self.u)
-        N, _, _, n, _ = self._pressure(P, V)
+        d, n, _ = surfaces.slopes(self.surface, place(start.T, here, self.u))
+        N = self.stiffness * ramp(self.radius - d, self.width)[1]
+        size = surfaces.safe_norm(n)  # 1 only where the distance is exact
+        N, n = N * size, n / jnp.where(size > 0, size, 1.0)[:, None]
         touching = -self.radius[:, None] * matvec(transpose(start.T[here][..., :3]), n)  # from the centre, in the link
         u = self.u + jnp.concatenate([touching, jnp.zeros_like(N)[:, None]], axis=-1)
         flat = jnp.eye(3, dtype=n.dtype) - n[:, :, None] * n[:, None, :]
-        direction, slope = sliding(matvec(flat, place(at.V, here, u)), self.stick_speed)
+        direction, slope = sliding(matvec(flat, place(at.V, here, u)), self.stick_speed, straight=at.straight)
         strength = -self.friction * N
         by_V = strength[:, None, None] * jnp.einsum("cij,cjk->cik", slope, flat)
         return _single(self.links, u, strength[:, None] * direction, None, by_V)
@@ -141,7 +145,8 @@ def contact(
     tau = checks.above_zero(time_constant, "time_constant of contact")
     k = mass / tau**2 if stiffness is None else np.full(len(mass), checks.above_zero(stiffness, "stiffness of contact"))
     width = G0 * mass / k if smoothing is None else np.full(len(mass), checks.above_zero(smoothing, "smoothing"))
-    mu = np.asarray(points.friction) if friction is None else np.full(len(mass), friction, float)
+    given = points.friction if friction is None else np.full(len(mass), checks.number(friction, "friction of contact"))
+    mu = np.asarray(given, float)
     if not np.all(mu >= 0):
         raise ModelError(f"friction of contact is {np.min(mu):g}; it must be ≥ 0, or it would drive. Change its sign.")
     chi = checks.at_least_zero(damping, "damping of contact", "or it makes energy")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -126,11 +127,15 @@ class JointFriction:
     loss: jax.Array  # (nv,) N or N m
     stick_speed: jax.Array  # (nv,) m/s or rad/s
     at: str = "stages"
+    bends: ClassVar[bool] = True
 
     def load(self, model: Model, at: Point) -> Load:
         """τ and its slope by v."""
         size = jnp.sqrt(at.v**2 + self.stick_speed**2)
-        return Load(tau=-self.loss * at.v / size, dtau_dv=-self.loss * self.stick_speed**2 / size**3)
+        if at.straight:
+            return Load(tau=-self.loss * at.v / self.stick_speed, dtau_dv=-self.loss / self.stick_speed)
+        slope = self.stick_speed**2 / size**3
+        return Load(tau=-self.loss * at.v / size, dtau_dv=-self.loss * slope)
 
 
 @functools.partial(

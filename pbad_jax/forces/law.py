@@ -3,6 +3,7 @@
     class MyForce:                                   # a frozen dataclass registered as a pytree
         at = "stages"                                # or "step": one implicit impulse a step, see below
         conservative = True                          # whether `potential` is all there is to it
+        bends = False                                # whether it differs with `at.straight`
         def load(self, model, at: Point) -> Load:    # what it does at one instant
         def potential(self, model, at: Point):       # optional, J: enters `potential_energy`
 
@@ -54,6 +55,7 @@ class Point(NamedTuple):
     control: jax.Array  # (nu,)
     start: Start
     dt: jax.Array  # () s, the step
+    straight: bool = False  # whether laws that bend (friction) are wanted as the line of their middle, see `bends`
 
 
 def instant(q, v, T, V, time, control) -> Point:
@@ -146,6 +148,11 @@ def total_load(model: Model, at: Point, where: str | None = None) -> Load:
 def acting(model: Model, where: str) -> list:
     """The forces that act at the stages, or once a step."""
     return [f for f in model.forces if getattr(f, "at", "stages") == where]
+
+
+def bends(model: Model) -> bool:
+    """Whether some force of the model answers `at.straight`: dry friction, whose slope does not tell of its middle."""
+    return any(getattr(f, "bends", False) for f in model.forces)
 
 
 def is_conservative(force) -> bool:

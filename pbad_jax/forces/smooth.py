@@ -19,9 +19,14 @@ def positive(y: jax.Array) -> tuple[jax.Array, jax.Array]:
     return x * x * (2 - x) + over, jnp.where(y > 1.0, 1.0, x * (4 - 3 * x))
 
 
-def sliding(w: jax.Array, speed: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """W/√(w² + s²) of vectors w (...,k), and its slope (...,k,k): Coulomb's direction, smooth below the speed s > 0."""
+def sliding(w: jax.Array, speed: jax.Array, *, straight: bool = False) -> tuple[jax.Array, jax.Array]:
+    """W/√(w² + s²) of vectors w (...,k), and its slope (...,k,k): Coulomb's direction, smooth below the speed s > 0.
+
+    `straight`: w/s, as if the steep middle went on for ever.
+    """
     size = jnp.sqrt(jnp.sum(w * w, axis=-1, keepdims=True) + speed**2)
     direction = w / size
     eye = jnp.eye(w.shape[-1], dtype=w.dtype)
+    if straight:
+        return w / speed, jnp.broadcast_to(eye / speed, (*w.shape, w.shape[-1]))
     return direction, (eye - direction[..., :, None] * direction[..., None, :]) / size[..., None]

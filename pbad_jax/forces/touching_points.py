@@ -54,11 +54,11 @@ def points_on(model: Model, body: str, position, *, radius=0.0, friction: float 
     p = np.atleast_2d(checks.array(position, f"contact points on {body!r}", "(c, 3) numbers"))
     if p.ndim != 2 or p.shape[1] != 3 or not np.all(np.isfinite(p)):
         raise ModelError(f"contact points on {body!r} have shape {p.shape}; wanted (c, 3) finite numbers, m")
-    r = np.broadcast_to(checks.array(radius, f"radius of the points on {body!r}", "numbers"), (len(p),))
-    if not np.all(r >= 0):
-        raise ModelError(f"radius of a contact point on {body!r} is {r.min():g}; it must be ≥ 0, m")
+    r = checks.array(radius, f"radius of the points on {body!r}", "numbers")
+    if r.shape not in ((), (len(p),)) or not np.all((r >= 0) & np.isfinite(r)):
+        raise ModelError(f"radius of contact points on {body!r} is {r.tolist()}; it must be one or {len(p)} ≥ 0, m")
     mu = checks.at_least_zero(friction, f"friction of the points on {body!r}", "or it would drive")
-    return ContactPoints((link,) * len(p), p, np.array(r), np.full(len(p), mu), (body,) * len(p))
+    return ContactPoints((link,) * len(p), p, np.full(len(p), r), np.full(len(p), mu), (body,) * len(p))
 
 
 def check_points(model: Model, points: ContactPoints) -> None:

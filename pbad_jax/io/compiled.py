@@ -48,9 +48,9 @@ def convert(m, shapes: dict[str, list[Geom]] | None = None) -> Converted:
         "world_geoms": geoms.get(0, []),
     }
     touch, no_touch = compiled_forces.contacts(m, order, "contact" in switches)
-    tied, untied = compiled_forces.equalities(m, names.body)
-    wet, dry = compiled_forces.fluids(m)
-    unsupported = _unsupported(m, names, switches) + lost + untied + dry
+    tied, untied = compiled_forces.equalities(m, names.body, "equality" in switches)
+    wet, dry = compiled_forces.fluids(m, {"spring", "damper"} <= switches)  # MuJoCo's way of switching it off
+    unsupported = untied + dry + _unsupported(m, names, switches) + lost
     return Converted(bodies, arguments, unsupported, _inactive(m) + no_touch, [], touch + tied + wet)
 
 
@@ -93,10 +93,11 @@ def _count(m, field: str, default: int) -> int:
 def _disabled(m) -> set[str]:
     """Names of the option flags that are switched off."""
     mujoco = mujoco_module()
-    flags = {"gravity", "spring", "damper", "passive", "limit", "frictionloss", "clampctrl", "actuation", "contact"}
+    stiff = {"limit", "frictionloss", "contact", "equality"}
+    flags = stiff | {"gravity", "spring", "damper", "passive", "clampctrl", "actuation", "constraint"}
     bits = {f: getattr(mujoco.mjtDisableBit, f"mjDSBL_{f.upper()}", 0) for f in flags}
     off = {f for f, bit in bits.items() if m.opt.disableflags & int(bit)}
-    return off | ({"spring", "damper"} if "passive" in off else set())
+    return off | ({"spring", "damper"} if "passive" in off else set()) | (stiff if "constraint" in off else set())
 
 
 def _body(m, i: int, names: _Names, switches: set[str], geoms: list[Geom]) -> Body:

@@ -5,6 +5,7 @@ MuJoCo's contact and constraint parameters are honoured as far as they mean the 
 constants, who touches whom. Its impedances, margins and damping ratios are its own.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -13,15 +14,16 @@ import numpy as np
 
 from pbad_jax import atom_parallel, kinematics
 from pbad_jax.forces import (
+    InertiaBoxes,
     JointCoupling,
     connect,
     contact,
     contact_points,
-    inertia_boxes,
     joined,
     surfaces,
     weld,
 )
+from pbad_jax.forces.attachments import carried
 from pbad_jax.forces.touching_points import ContactPoints
 from pbad_jax.io.mjcf import mujoco_module, rotation
 from pbad_jax.model import Model
@@ -37,31 +39,31 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
         m: mjModel. order: the geoms in the order of the model's geometry. switched_off: by the file's flags.
     """
     mujoco = mujoco_module()
-    touching = [g for g in range(m.ngeom) if m.geom_contype[g] or m.geom_conaffinity[g]]
-    if switched_off or not touching:
+    touching = np.flatnonzero((m.geom_contype != 0) | (m.geom_conaffinity != 0))
+    if switched_off or not touching.size:
         return [], []
     d = mujoco.MjData(m)
     mujoco.mj_kinematics(m, d)
-    still = [g for g in touching if m.body_weldid[m.geom_bodyid[g]] == 0]
-    moving = [g for g in touching if m.body_weldid[m.geom_bodyid[g]] != 0]
+    fixed = m.body_weldid[m.geom_bodyid[touching]] == 0
+    still, moving = touching[fixed], touching[~fixed]
+    solid = moving[np.isin(moving, order) & (m.geom_type[moving] != PLANE)]
+    place = {g: k for k, g in enumerate(order)}
+    points: dict[int, ContactPoints] = {}  # of every shape, made once
     makers: list[Maker] = []
     lost = []
     for g in still:
-        partners = [h for h in moving if _may_touch(m, g, h) and h in order]
-        if not partners:
+        partners = solid[_may_touch(m, g, solid)]
+        if not partners.size:
             continue
         surface = _surface(m, d, g)
         if surface is None:
             kind = mujoco.mjtGeom(int(m.geom_type[g])).name.removeprefix("mjGEOM_").lower()
             lost.append(f"contact with the {kind} {_name(m, g)}")
             continue
-        settings = [_mixed(m, g, h) for h in partners]
-        makers.append(functools.partial(_contact, surface, [order.index(h) for h in partners], settings))
-    pairs = sum(
-        _may_touch(m, a, b) and m.geom_bodyid[a] != m.geom_bodyid[b] and not _related(m, a, b)
-        for i, a in enumerate(moving)
-        for b in moving[i + 1 :]
-    )
+        makers.append(
+            functools.partial(_contact, surface, [place[h] for h in partners], *_mixed(m, g, partners), points)
+        )
+    pairs = _pairs(m, moving)
     if pairs:
         lost.append(f"contact between bodies ({pairs} pairs of geoms)")
     if m.npair:
@@ -69,14 +71,30 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
     return makers, lost
 
 
-def _may_touch(m, g: int, h: int) -> bool:
-    return bool((m.geom_contype[g] & m.geom_conaffinity[h]) | (m.geom_contype[h] & m.geom_conaffinity[g]))
+def _may_touch(m, g: int, others: np.ndarray) -> np.ndarray:
+    """By the masks and the excluded pairs of bodies."""
+    masks = (m.geom_contype[g] & m.geom_conaffinity[others]) | (m.geom_contype[others] & m.geom_conaffinity[g])
+    a, b = np.int64(m.geom_bodyid[g]), m.geom_bodyid[others].astype(np.int64)
+    excluded = np.isin((np.minimum(a, b) << 16) + np.maximum(a, b), m.exclude_signature)
+    return (masks != 0) & ~excluded
 
 
-def _related(m, a: int, b: int) -> bool:
-    """Parent and child do not touch."""
-    i, j = (int(m.body_weldid[m.geom_bodyid[g]]) for g in (a, b))
-    return i == j or m.body_weldid[m.body_parentid[i]] == j or m.body_weldid[m.body_parentid[j]] == i
+def _related(m, g: int, others: np.ndarray) -> np.ndarray:
+    """Rigidly joined, or parent and child: these do not touch."""
+    above = m.body_weldid[m.body_parentid]
+    i, j = m.body_weldid[m.geom_bodyid[g]], m.body_weldid[m.geom_bodyid[others]]
+    return (i == j) | (above[i] == j) | (above[j] == i)
+
+
+def _pairs(m, geoms: np.ndarray) -> int:
+    """How many of these may touch one another; those alike in body and masks are counted together."""
+    alike = np.stack([m.geom_bodyid[geoms], m.geom_contype[geoms], m.geom_conaffinity[geoms]], axis=1)
+    _, first, count = np.unique(alike, axis=0, return_index=True, return_counts=True)
+    kinds, total = geoms[first], 0
+    for k, g in enumerate(kinds):
+        rest = kinds[k + 1 :]
+        total += count[k] * np.sum(count[k + 1 :] * (_may_touch(m, g, rest) & ~_related(m, g, rest)))
+    return int(total)
 
 
 def _name(m, g: int) -> str:
@@ -84,18 +102,16 @@ def _name(m, g: int) -> str:
     return repr(mujoco.mj_id2name(m, mujoco.mjtObj.mjOBJ_GEOM, g) or f"geom{g}")
 
 
-def _mixed(m, g: int, h: int) -> tuple[float, float]:
-    """Friction and time constant of a pair, by MuJoCo's rules."""
-    first = g if m.geom_priority[g] >= m.geom_priority[h] else h
-    slippery = max(m.geom_condim[g], m.geom_condim[h]) == 1
-    if m.geom_priority[g] != m.geom_priority[h]:
-        friction, tau = m.geom_friction[first, 0], m.geom_solref[first, 0]
-        slippery = m.geom_condim[first] == 1
-    else:
-        friction = max(m.geom_friction[g, 0], m.geom_friction[h, 0])
-        weight = m.geom_solmix[g] / max(m.geom_solmix[g] + m.geom_solmix[h], 1e-15)
-        tau = weight * m.geom_solref[g, 0] + (1 - weight) * m.geom_solref[h, 0]
-    return 0.0 if slippery else float(friction), float(tau) if tau > 0 else 0.02
+def _mixed(m, g: int, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Friction and time constant (s) of g with each of the others, by MuJoCo's rules: priority, else max and mix."""
+    ahead = np.where(m.geom_priority[g] >= m.geom_priority[others], g, others)
+    level = m.geom_priority[g] == m.geom_priority[others]
+    condim = np.where(level, np.maximum(m.geom_condim[g], m.geom_condim[others]), m.geom_condim[ahead])
+    mu, tau, mix = m.geom_friction[:, 0], m.geom_solref[:, 0], m.geom_solmix
+    friction = np.where(level, np.maximum(mu[g], mu[others]), mu[ahead])
+    weight = (mix[g] + 1e-15) / (mix[g] + mix[others] + 2e-15)
+    time = np.where(level, weight * tau[g] + (1 - weight) * tau[others], tau[ahead])
+    return np.where(condim == 1, 0.0, friction), np.where(time > 0, time, 0.02)
 
 
 def _surface(m, d, g: int):
@@ -112,6 +128,8 @@ def _surface(m, d, g: int):
     if kind == HEIGHTS and np.allclose(R, np.eye(3)):
         k = int(m.geom_dataid[g])
         rows, columns = int(m.hfield_nrow[k]), int(m.hfield_ncol[k])
+        if min(rows, columns) < 4:
+            return None
         first, (x, y, z, _) = int(m.hfield_adr[k]), m.hfield_size[k]
         heights = m.hfield_data[first : first + rows * columns].reshape(rows, columns).T * z + centre[2]
         spacing = (2 * x / (columns - 1), 2 * y / (rows - 1))
@@ -119,21 +137,24 @@ def _surface(m, d, g: int):
     return None
 
 
-def _contact(surface, geoms: list[int], settings: list[tuple[float, float]], model: Model):
-    parts = [contact_points(model, geoms=[g]) for g in geoms]
-    count = [len(p.links) for p in parts]
-    points = joined(*parts)
-    friction = np.repeat([mu for mu, _ in settings], count)
-    points = ContactPoints(points.links, points.position, points.radius, friction, points.names)
-    return contact(model, surface, points=points, time_constant=float(np.mean([tau for _, tau in settings])))
+def _contact(surface, geoms: list[int], friction, time, points: dict[int, ContactPoints], model: Model):
+    for g in geoms:
+        points[g] = points[g] if g in points else contact_points(model, geoms=[g])
+    all_points = joined(*(points[g] for g in geoms))
+    mu = np.repeat(friction, [len(points[g].links) for g in geoms])
+    return contact(
+        model, surface, points=dataclasses.replace(all_points, friction=mu), time_constant=float(np.mean(time))
+    )
 
 
 # --- equality constraints ----------------------------------------------------------------------------------
 
 
-def equalities(m, body_names: list[str]) -> tuple[list[Maker], list[str]]:
+def equalities(m, body_names: list[str], switched_off: bool) -> tuple[list[Maker], list[str]]:
     """Connections, welds and joint equalities that start active; the others by name."""
     mujoco = mujoco_module()
+    if switched_off:
+        return [], []
     makers: list[Maker] = []
     lost, joint = [], []
     for e in range(m.neq):
@@ -145,7 +166,10 @@ def equalities(m, body_names: list[str]) -> tuple[list[Maker], list[str]]:
         if kind == "joint":
             joint.append(e)
         elif kind in ("connect", "weld") and on_bodies and _is_met(m, e, kind):
-            makers.append(functools.partial(_attachment, kind, *_ends(m, e, kind, body_names), _tau(m, e)))
+            if m.body_weldid[m.eq_obj1id[e]] == m.body_weldid[m.eq_obj2id[e]]:
+                continue  # of what cannot move apart
+            make = _connect if kind == "connect" else _weld
+            makers.append(functools.partial(make, *_ends(m, e, kind, body_names), _tau(m, e)))
         else:
             lost.append(f"equality {name!r} ({kind})")
     if joint:
@@ -174,17 +198,28 @@ def _tau(m, e: int) -> float:
 
 
 def _ends(m, e: int, kind: str, names: list[str]) -> tuple:
-    """Body, other body (None: the world), and a point of each; a weld's other point is where the first is at q0."""
+    """Body, other body (None: the world), and of a connection the point of each."""
     a, b = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
-    if kind == "weld":
-        return (names[b], names[a] if a else None, m.eq_data[e, :3], None) if b else (names[a], None, np.zeros(3), None)
     p, q = m.eq_data[e, :3], m.eq_data[e, 3:6]
-    return (names[a], names[b] if b else None, p, q) if a else (names[b], None, q, p)
+    found = (names[a], names[b] if b else None, p, q) if a else (names[b], None, q, p)
+    return found if kind == "connect" else found[:2]
 
 
-def _attachment(kind: str, body: str, other: str | None, point, other_point, tau: float, model: Model):
-    make = connect if kind == "connect" else weld
-    return make(model, body, other, point=point, other_point=other_point, time_constant=tau)
+def _connect(body: str, other: str | None, point, other_point, tau: float, model: Model):
+    return connect(model, body, other, point=point, other_point=other_point, time_constant=tau)
+
+
+def _weld(body: str, other: str | None, tau: float, model: Model):
+    """At the centre of mass of the lighter side, with its radius of gyration as the lever: all stiffness is 1/τ²."""
+    t = model.topology
+    link = t.body_link[t.body_names.index(body)]
+    sides = [link] if other is None else [link, t.body_link[t.body_names.index(other)]]
+    moments = [S for S in (carried(model, l) for l in sides) if S is not None]
+    S = min(moments, key=lambda S: S[3, 3])
+    centre, spread = S[:3, 3] / S[3, 3], np.trace(S[:3, :3]) / S[3, 3]
+    T = np.asarray(kinematics.transforms(model, model.q0), float)[link]
+    lever = np.sqrt(max(spread - centre @ centre, 1e-6))  # of at least a millimetre
+    return weld(model, body, other, point=T[:, :3].T @ (centre - T[:, 3]), lever=lever, time_constant=tau)
 
 
 def _coupling_data(m, rows: list[int]) -> dict:
@@ -218,12 +253,23 @@ def _inverse_inertia(model: Model):
 # --- fluid -------------------------------------------------------------------------------------------------
 
 
-def fluids(m) -> tuple[list[Maker], list[str]]:
+def fluids(m, switched_off: bool) -> tuple[list[Maker], list[str]]:
     """MuJoCo's inertia boxes; its ellipsoids by name."""
     density, viscosity = float(m.opt.density), float(m.opt.viscosity)
-    if not density and not viscosity:
+    if switched_off or (not density and not viscosity):
         return [], []
-    own = [g for g in range(m.ngeom) if m.geom_fluid[g, 0] > 0]
-    if own:
-        return [], [f"fluid by ellipsoids ({len(own)} geoms), density {density:g}, viscosity {viscosity:g}"]
-    return [lambda model: inertia_boxes(model, density, viscosity, np.array(m.opt.wind))], []
+    own = np.flatnonzero(m.geom_fluid[:, 0] > 0)
+    bodies = np.flatnonzero((m.body_weldid != 0) & (m.body_mass > 0))
+    bodies = np.setdiff1d(bodies, m.geom_bodyid[own])
+    lost = [f"fluid by ellipsoids ({len(own)} geoms), density {density:g}, viscosity {viscosity:g}"] if own.size else []
+    return [functools.partial(_boxes, m, bodies)] if bodies.size else [], lost
+
+
+def _boxes(m, bodies: np.ndarray, model: Model) -> InertiaBoxes:
+    """With MuJoCo's own axes: where principal moments are equal, `inertia_boxes` would choose others."""
+    mass, moments = m.body_mass[bodies, None], m.body_inertia[bodies]
+    size = np.sqrt(6 * np.maximum(moments.sum(axis=1, keepdims=True) - 2 * moments, 0) / mass)
+    u = [np.r_[np.r_[m.body_ipos[b], 1.0][None], np.c_[rotation(m.body_iquat[b]).T, np.zeros(3)]] for b in bodies]
+    links = tuple(model.topology.body_link[b - 1] for b in bodies)
+    numbers = (np.stack(u), size, m.opt.density, m.opt.viscosity, m.opt.wind)
+    return InertiaBoxes(*(jnp.asarray(np.array(x, float), model.dtype) for x in numbers), links)

@@ -127,7 +127,6 @@ def _load(
     if unsupported and not lenient:
         raise _unsupported(root.file, unsupported)
     model = _build(root.file, prepared, converted, dtype)
-    model = with_forces(model, *(make(model) for make in converted.forces))
     notes = tuple(prepared.notes + converted.notes + messages)
     return model, LoadReport(unsupported, model.topology.inactive, notes), root.file
 
@@ -150,7 +149,8 @@ def _build(file: str, prepared: mjcf.Prepared, converted: compiled.Converted, dt
     name = prepared.name or (Path(file).stem if file != "<text>" else "model")
     try:
         with np.errstate(all="ignore"):
-            return build_model(converted.bodies, name=name, inactive=inactive, dtype=dtype, **converted.arguments)
+            model = build_model(converted.bodies, name=name, inactive=inactive, dtype=dtype, **converted.arguments)
+            return with_forces(model, *(make(model) for make in converted.forces))
     except (ModelError, OptionError, np.linalg.LinAlgError, OverflowError) as e:
         raise ModelFileError(f"{file}: {e}") from e
 
@@ -184,6 +184,8 @@ def _compile(prepared: mjcf.Prepared, floating_base: bool):
             spec.compiler.LRopt.mode = 0  # the length ranges of muscles, which cost a simulation each
             if floating_base:
                 _add_free_joint(spec, prepared.root.file)
+            for mimic in prepared.mimics:
+                _add_mimic(spec, *mimic)
             mj_model = spec.compile()
         return mj_model, list(dict.fromkeys(messages))
     except ModelError:
@@ -217,6 +219,13 @@ def _add_free_joint(spec, file: str) -> None:
             f"{base.joints[0].name!r}; load without it"
         )
     base.add_freejoint()
+
+
+def _add_mimic(spec, joint: str, leader: str, multiplier: float, offset: float) -> None:
+    mujoco = mjcf.mujoco_module()
+    equality = spec.add_equality(type=mujoco.mjtEq.mjEQ_JOINT, objtype=mujoco.mjtObj.mjOBJ_JOINT)
+    equality.name1, equality.name2 = joint, leader
+    equality.data[:5] = [offset, multiplier if leader else 0.0, 0, 0, 0]
 
 
 def _explained(text: str, prepared: mjcf.Prepared, nodes: list[Node]) -> ModelFileError:

@@ -54,6 +54,7 @@ class Prepared:
     inactive: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     shapes: dict[str, list[Geom]] | None = None  # URDF: the geoms of each link
+    mimics: list[tuple[str, str, float, float]] = dataclasses.field(default_factory=list)  # URDF, see `urdf._mimic`
 
 
 def prepare(root: Node, roots: Roots, budget: Budget) -> Prepared:

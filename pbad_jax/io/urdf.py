@@ -21,6 +21,7 @@ from pbad_jax.model import Mesh
 
 MIN_MASS = 1e-5  # kg; lighter inertials are left out, as massless frames
 _TYPES = ("revolute", "continuous", "prismatic", "fixed", "floating", "planar")
+_SCALAR = ("revolute", "continuous", "prismatic")
 _COMPILER = {
     "fusestatic": "false",
     "inertiafromgeom": "false",
@@ -290,7 +291,7 @@ def _joint(name: str, node: Node, joints: dict[str, Node], links: dict[str, Node
         if child.tag == "dynamics":
             _check_dynamics(child, name)
         if child.tag == "mimic":
-            _note_mimic(child, name, joints, out)
+            _mimic(child, name, joints, out)
         elif child.tag in _CHILDREN["joint"]:
             copy.children.append(Node(child.tag, keep, child.file, child.line))
     return copy
@@ -305,8 +306,16 @@ def _check_dynamics(node: Node, name: str) -> None:
             )
 
 
-def _note_mimic(node: Node, name: str, joints: dict[str, Node], out: Prepared) -> None:
+def _mimic(node: Node, name: str, joints: dict[str, Node], out: Prepared) -> None:
+    """Write down the joint, the one that it follows ("" where that is fixed), multiplier and offset."""
     leader = node.attrib.get("joint", "")
+    kind, above = (joints[k].attrib.get("type", "") if k in joints else "" for k in (name, leader))
+    if kind == "fixed":
+        return
+    if leader != name and kind in _SCALAR and above in (*_SCALAR, "fixed"):
+        leads = leader if above in _SCALAR else ""
+        out.mimics.append((name, leads, node.number("multiplier", 1.0), node.number("offset", 0.0)))
+        return
     missing = "" if leader in joints else f", which does not exist ({node.where}){nearest(leader, joints)}"
     out.unsupported.append(f"mimic: joint {name!r} follows {leader!r}{missing}")
 
