@@ -481,7 +481,8 @@ _DOFS = {"JointSpring": "stiffness", "JointDamping": "coefficient", "JointFricti
 
 def _force(model: Model, force: Any) -> tuple[str, str, str]:
     """Its name, on how much it acts, and when."""
-    name, links, surface = type(force).__name__, getattr(force, "links", ()), getattr(force, "surface", None)
+    name, surface = type(force).__name__, getattr(force, "surface", None)
+    links: Any = getattr(force, "links", ())
     extent = "all bodies" if name in ("Gravity", "Drag") else ""
     if name in _DOFS:
         x = np.asarray(getattr(force, _DOFS[name]))

@@ -20,6 +20,7 @@ from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.errors import Status
 
 ATTEMPT = 15  # iterations one attempt may take
+ATTEMPT_BENT = 45  # where laws bend, which takes Newton's method longer at any h
 SMALLEST_STRIDE = 1 / 64
 GROW, SHRINK = 1.5, 0.5
 
@@ -31,7 +32,7 @@ class Family(NamedTuple):
     means that nothing has been solved yet. algebra, longest, merit: as in levenberg_marquardt.Problem.
     continuous: False where only h = 1 makes sense; then there is one attempt with all iterations.
     accept: (data, x, J) -> () bool, whether a root is on the branch; None, always.
-    straight: (data, x, h) -> as in levenberg_marquardt.Problem; None, there is none. data: a pytree for both.
+    simplified: (bend, data, x, h) -> as in levenberg_marquardt.Problem; None, there is none. data: a pytree for both.
     """
 
     evaluate: Callable
@@ -42,7 +43,7 @@ class Family(NamedTuple):
     longest: jax.Array | float = float("inf")
     merit: Callable | None = None
     accept: Callable | None = None
-    straight: Callable | None = None
+    simplified: Callable | None = None
     data: Any = None
 
 
@@ -69,7 +70,8 @@ def init(family: Family, *, status: jax.Array) -> State:
 
 def iterate(family: Family, settings: lm.Settings, s: State) -> State:
     """One Levenberg–Marquardt iteration, and where it ended an attempt, the choice of the next."""
-    limit = ATTEMPT if family.continuous else settings.max_iterations
+    attempt_limit = ATTEMPT if family.simplified is None else ATTEMPT_BENT
+    limit = attempt_limit if family.continuous else settings.max_iterations
     attempt = lm.iterate(_problem(family, s.h), settings._replace(max_iterations=limit), s.attempt)
     attempt = _judged(family, s, attempt)
     iterations = s.iterations + (s.attempt.iterations >= 0)
@@ -136,13 +138,13 @@ def solve(family: Family, settings: lm.Settings, *, status: jax.Array) -> State:
 
 
 def _problem(family: Family, h: jax.Array) -> lm.Problem:
-    merit, straight = family.merit, family.straight
+    merit, simplified = family.merit, family.simplified
     return lm.Problem(
         evaluate=lambda x: family.evaluate(x, h),
         retract=family.retract,
         algebra=family.algebra,
         longest=family.longest,
         merit=None if merit is None else lambda x: merit(x, h),
-        straightened=None if straight is None else lambda data, x: straight(data[0], x, data[1]),
+        simplified=None if simplified is None else lambda bend, data, x: simplified(bend, data[0], x, data[1]),
         data=(family.data, h),
     )

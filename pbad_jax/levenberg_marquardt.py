@@ -14,8 +14,9 @@ depend on how the equations are scaled, and it lets Newton's method cross the ri
 raises in any fixed norm.
 
 Where a law bends (dry friction: all but constant on both sides of a steep middle) Newton's method oscillates across the
-middle, but from within it converges. So the first answer to a rejected Newton step, once and before damping, is the
-Newton step of the `straightened` problem, in which every such law is the straight line of its middle: all stick.
+middle, but from within it converges. So a rejected Newton step is answered, before damping, by the Newton step of a
+`simplified` problem: first with every such law that is not far out as the straight line of its middle (it sticks), then
+with all as their chords from the origin, which for a convex law falls short of the minimum but never crosses the bend.
 
 Converged is a residual within the tolerance, or a Newton correction within it that has just been made: a stiff system's
 residual has rounding errors of its own size, the correction has not. So is a residual that is nearly within it where no
@@ -37,6 +38,8 @@ from pbad_jax import lanes
 from pbad_jax.errors import Status
 
 RUNNING = -1  # status of an unfinished solve
+NEWTON, STRAIGHT, CHORD = range(3)  # what leads to the trial: Newton's step, damped or not, or a simplification's
+CHORDS = 4  # steps along chords in a row, CHORD to CHORD + CHORDS − 1
 
 LAMBDA_FIRST = 0.1  # of the whitened matrix, whose entries are of order one
 LAMBDA_UP, LAMBDA_DOWN = 8.0, 0.05
@@ -64,7 +67,8 @@ class Problem(NamedTuple):
     evaluate: x -> (r (n,), J), J an (n,n) array or whatever the algebra understands. retract: (x, δ (n,)) -> x.
     longest: (b,) the largest |δ| that a linear model of each unknown of a block can be trusted with, inf where any; a
     longer step is shortened. merit: x -> () what must fall, where r is its gradient; None, the norm of r.
-    straightened: (data, x) -> (r, J) with all bends straight; None, there are none. data: a pytree for it.
+    simplified: (bend, data, x) -> (r, J) with bends "straight" or as a "chord"; None, there are none. data: a pytree
+    for it.
     """
 
     evaluate: Callable
@@ -72,7 +76,7 @@ class Problem(NamedTuple):
     algebra: Algebra
     longest: jax.Array | float = float("inf")
     merit: Callable | None = None
-    straightened: Callable | None = None
+    simplified: Callable | None = None
     data: Any = None
 
 
@@ -92,9 +96,9 @@ class SolveState(NamedTuple):
     norm: jax.Array  # () its norm
     merit: jax.Array  # () what must fall: the norm, or the problem's merit
     trial: jax.Array  # the point to evaluate next
-    newton: jax.Array  # (n,) its Newton correction −J⁻¹ r, or that of the straightened problem if it leads to the trial
+    newton: jax.Array  # (n,) its Newton correction −J⁻¹ r, or that of a simplified problem if that leads to the trial
     damping: jax.Array  # () λ
-    straight: jax.Array  # () int32, 0; 1 when the trial comes from the straightened problem; 2 afterwards
+    bend: jax.Array  # () int32, what leads to the trial: NEWTON, STRAIGHT or CHORD and more
     iterations: jax.Array  # () int32; -1 until the first guess has been evaluated
     status: jax.Array  # () int8, RUNNING or a Status
 
@@ -113,7 +117,7 @@ def init(problem: Problem, x, *, status: jax.Array | int = RUNNING) -> SolveStat
         trial=x,
         newton=r,
         damping=jnp.zeros((), leaf.dtype),
-        straight=jnp.zeros((), jnp.int32),
+        bend=jnp.zeros((), jnp.int32),
         iterations=jnp.asarray(-1, jnp.int32),
         status=jnp.asarray(status, jnp.int8),
     )
@@ -127,7 +131,7 @@ def restart(s: SolveState, x) -> SolveState:
         norm=jnp.full_like(s.norm, jnp.inf),
         merit=jnp.full_like(s.merit, jnp.inf),
         damping=jnp.zeros_like(s.damping),
-        straight=jnp.zeros_like(s.straight),
+        bend=jnp.zeros_like(s.bend),
         iterations=jnp.full_like(s.iterations, -1),
         status=jnp.full_like(s.status, RUNNING),
     )
@@ -151,7 +155,9 @@ def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
         merit = problem.merit(s.trial)
         finite &= jnp.isfinite(merit)
         lower = first | (merit <= s.merit + 8 * jnp.finfo(merit.dtype).eps * jnp.abs(s.merit))
-    accept = finite & (lower | (s.straight == 1))
+    if problem.simplified is not None:  # for their steps it is enough that r does not turn round along them
+        lower |= (s.bend != NEWTON) & (jnp.abs(r @ s.newton) <= jnp.abs(s.r @ s.newton))
+    accept = finite & lower
 
     iterations = s.iterations + 1
     best = jnp.where(accept, norm, s.norm)
@@ -160,10 +166,12 @@ def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
     less = jnp.where(s.damping * LAMBDA_DOWN < LAMBDA_MIN, 0.0, s.damping * LAMBDA_DOWN)
     more = jnp.maximum(s.damping * LAMBDA_UP, LAMBDA_FIRST)
     damping = jnp.where(first, 0.0, jnp.where(accept, less, more))
-    straight = jnp.where(s.straight == 1, 2, s.straight)
-    if problem.straightened is not None:
-        straight = jnp.where(~first & ~accept & (s.straight == 0), 1, straight)
-        damping = jnp.where(straight == 1, 0.0, damping)
+    bend = jnp.zeros_like(s.bend)
+    if problem.simplified is not None:
+        rejected = ~first & ~accept & (s.damping == 0)
+        goes_on = accept & (s.bend >= CHORD) & (s.bend < CHORD + CHORDS - 1)
+        bend = jnp.where((rejected & (s.bend < CHORD)) | goes_on, s.bend + 1, NEWTON)
+        damping = jnp.where(bend == NEWTON, damping, 0.0)
     status = _status(
         (~first & (best <= settings.tolerance)) | (best == 0) | at_rounding,
         (first & ~finite, Status.NONFINITE_EVAL),
@@ -178,14 +186,15 @@ def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
     damped = (damping > 0) & (s.status == RUNNING)
     operands = (algebra.data, J, r, damping, newton)
     delta = lanes.rarely(damped, lambda *a: a[-1], lambda *a: algebra.damped(*a[:-1]), *operands)
-    if problem.straightened is not None:
-        stick = (straight == 1) & (s.status == RUNNING)
-        jump = functools.partial(_straight_step, algebra.solve, problem.straightened)
-        delta = lanes.rarely(stick, lambda *a: a[-1], jump, problem.data, algebra.data, x, delta)
-        newton = jnp.where(stick, delta, newton)
+    if problem.simplified is not None:
+        for kinds, name in ((bend == STRAIGHT, "straight"), (bend >= CHORD, "chord")):
+            wanted = kinds & (s.status == RUNNING)
+            step = functools.partial(_simplified_step, algebra.solve, functools.partial(problem.simplified, name))
+            delta = lanes.rarely(wanted, lambda *a: a[-1], step, problem.data, algebra.data, x, delta)
+            newton = jnp.where(wanted, delta, newton)
     size = jnp.max(jnp.abs(delta.reshape(-1, jnp.size(problem.longest))) / problem.longest)
     trial = problem.retract(x, delta / jnp.maximum(1.0, size))
-    after = SolveState(x, r, J, best, merit, trial, newton, damping, straight, iterations, status)
+    after = SolveState(x, r, J, best, merit, trial, newton, damping, bend, iterations, status)
     return jax.tree.map(lambda new, old: jnp.where(s.status == RUNNING, new, old), after, s)
 
 
@@ -211,9 +220,9 @@ def _never(data, J, r, newton) -> jax.Array:
     return jnp.zeros((), bool)
 
 
-def _straight_step(solve: Callable, straightened: Callable, data, metric, x, delta) -> jax.Array:
+def _simplified_step(solve: Callable, simplified: Callable, data, metric, x, delta) -> jax.Array:
     del delta
-    r, J = straightened(data, x)
+    r, J = simplified(data, x)
     return -solve(metric, J, r)
 
 

@@ -144,7 +144,7 @@ class _Terms(NamedTuple):
     impulse: jax.Array  # (m,) its weights
 
 
-def _terms(model: Model, s: Here, eq: Equation, z: jax.Array, h, straight: bool) -> _Terms:
+def _terms(model: Model, s: Here, eq: Equation, z: jax.Array, h, bend: str) -> _Terms:
     dt, st = h * eq.dt, stages(model, s, z)
     Y, R = _known(eq.accel, h, st.delta), _known(eq.rate, h, st.delta)
     (A,) = kin.fused(matmul(jnp.tensordot(eq.C, st.delta.T, axes=1) + Y.T, model.second_moment))
@@ -153,13 +153,13 @@ def _terms(model: Model, s: Here, eq: Equation, z: jax.Array, h, straight: bool)
     accel, accel_slopes = joint_fields.table(model, eq.C, z, st.delta.joint, Y.joint)
     joint_r = model.armature * accel
 
-    load = _scaled(_loads(model, s, eq, st, rates / dt, V / dt, dt, straight), dt)
+    load = _scaled(_loads(model, s, eq, st, rates / dt, V / dt, dt, bend), dt)
     field, n_links = jax.vmap(lambda x: field_of(x, model.topology.n_links))(load), model.topology.n_links
     A = A if field is None else A + field
     joint_r = joint_r if load.tau is None else joint_r - load.tau
     end, impulse = None, jnp.zeros(len(eq.nodes), z.dtype) if eq.impulse is None else eq.impulse
     if eq.impulse is not None and acting(model, "step"):
-        end = _scaled(end_load(model, s, eq, st, dt, straight), dt)
+        end = _scaled(end_load(model, s, eq, st, dt, bend), dt)
         field = field_of(end, n_links)
         A = A if field is None else A + impulse[:, None, None, None] * field
         joint_r = joint_r if end.tau is None else joint_r - impulse[:, None] * end.tau
@@ -178,19 +178,19 @@ def point(model: Model, s: Here, q, v, f: kin.Frames, V, time, dt) -> Point:
     return Point(q, v, kin.shift(f.T, -s.origin), V, time, s.control, start, dt)
 
 
-def _loads(model: Model, s: Here, eq: Equation, st: Stages, rates: jax.Array, V: jax.Array, dt, straight) -> Load:
+def _loads(model: Model, s: Here, eq: Equation, st: Stages, rates: jax.Array, V: jax.Array, dt, bend) -> Load:
     """What acts at the stages, at every stage."""
 
     def one(z, v, f, V, time):
         q = kin.compose_increment(model, s.q, z)
-        return total_load(model, point(model, s, q, v, f, V, time, dt)._replace(straight=straight), "stages")
+        return total_load(model, dataclasses.replace(point(model, s, q, v, f, V, time, dt), bend=bend), "stages")
 
     return jax.vmap(one)(st.z, rates, st.frames, V, s.time + eq.nodes * dt)
 
 
-def end_load(model: Model, s: Here, eq: Equation, st: Stages, dt, straight: bool = False) -> Load:
+def end_load(model: Model, s: Here, eq: Equation, st: Stages, dt, bend: str = "exact") -> Load:
     """What acts once a step: at its end, with the mean rates of the step."""
-    return total_load(model, end_point(model, s, eq, st, dt)._replace(straight=straight), "step")
+    return total_load(model, dataclasses.replace(end_point(model, s, eq, st, dt), bend=bend), "step")
 
 
 def end_point(model: Model, s: Here, eq: Equation, st: Stages, dt) -> Point:
@@ -220,14 +220,14 @@ def _scaled(load: Load, dt) -> Load:
 
 
 def residual_and_matrix(
-    model: Model, s: Here, eq: Equation, z: jax.Array, h: Any = 1.0, *, twin: str = "parallel", straight: bool = False
+    model: Model, s: Here, eq: Equation, z: jax.Array, h: Any = 1.0, *, twin: str = "parallel", bend: str = "exact"
 ) -> tuple[jax.Array, jax.Array]:
     """(h dt)² r (m·nv,) and (h dt)² J (m·nv, m·nv) at the increments z (m,nq). kg m² or kg.
 
-    `straight`: with the laws that bend straight (forces/law.py).
+    `bend`: "exact", or the laws that bend simplified, "straight" or as a "chord" (forces/law.py).
     """
     recurrence, (m, nv) = TWINS[twin], (z.shape[0], model.nv)
-    t = _terms(model, s, eq, z, h, straight)
+    t = _terms(model, s, eq, z, h, bend)
     r = jax.vmap(lambda f, A_i: recurrence.pullback(model, f, A_i))(t.frames, t.A)
     blocks = _inertial_blocks(model, recurrence, eq.C, t.frames, t.A)
     blocks = blocks + _rows(model.armature, joint_fields.full(model, t.accel))
@@ -301,14 +301,14 @@ def _ball_log_slopes(model: Model, z: jax.Array) -> jax.Array:
 
 
 def residual_and_tree(
-    model: Model, s: Here, eq: Equation, z: jax.Array, h: Any = 1.0, *, straight: bool = False
+    model: Model, s: Here, eq: Equation, z: jax.Array, h: Any = 1.0, *, bend: str = "exact"
 ) -> tuple[jax.Array, tree_solve.Matrix]:
     """The same for one stage, (h dt)² r (nv,) and (h dt)² J as a tree_solve.Matrix, in O(N).
 
     Of the derivatives of joint forces it takes the diagonal and the blocks of the balls: exact for most forces of this
     library; one that couples joints converges more slowly, to the same root. Points' forces have to stay on their link.
     """
-    t, tree = _terms(model, s, eq, z, h, straight), kin.tree(model.topology)
+    t, tree = _terms(model, s, eq, z, h, bend), kin.tree(model.topology)
     f, A, joint_r = jax.tree.map(lambda x: x[0], (t.frames, t.A, t.joint_r))
     r = tree_solve.pullback(model, f, A) + joint_r
     zero = jnp.zeros_like(joint_r)

@@ -40,7 +40,7 @@ class Equations(NamedTuple):
     energy: Callable | None = None  # (z, h) -> () whose gradient is the residual, where that is the objective
     det_C: float = 1.0  # of the scheme's table
     continuous: bool = True  # whether h → 0 is trivial
-    straight: Callable | None = None  # (data, z, h) -> residual and matrix with the bends of all laws straight
+    simplified: Callable | None = None  # (bend, data, z, h) -> residual and matrix with the bends of laws simplified
     data: Any = None  # a pytree for it
 
 
@@ -93,20 +93,20 @@ def of_stages(
         energy=energy if solver.objective == "energy" else None,
         det_C=det_C,
         continuous=continuous,
-        straight=functools.partial(_straightened, solver) if bends(model) else None,
+        simplified=functools.partial(_simplified, solver) if bends(model) else None,
         data=(model, s, eq),
     )
 
 
-def _residual_and_matrix(solver: Solver, data, z, h, *, straight: bool = False):
+def _residual_and_matrix(solver: Solver, data, z, h, bend: str = "exact"):
     model, s, eq = data
     if solver.dense:
-        return objectives.residual_and_matrix(model, s, eq, z, h, twin=solver.twin, straight=straight)
-    return objectives.residual_and_tree(model, s, eq, z, h, straight=straight)
+        return objectives.residual_and_matrix(model, s, eq, z, h, twin=solver.twin, bend=bend)
+    return objectives.residual_and_tree(model, s, eq, z, h, bend=bend)
 
 
-def _straightened(solver: Solver, data, z, h):
-    return _residual_and_matrix(solver, data, z, h, straight=True)
+def _simplified(solver: Solver, bend: str, data, z, h):
+    return _residual_and_matrix(solver, data, z, h, bend)
 
 
 def find(model: Model, solver: Solver, s: Here, equations: Equations, direction, status) -> continuation.State:
@@ -143,7 +143,7 @@ def find(model: Model, solver: Solver, s: Here, equations: Equations, direction,
         longest=longest_turns(model),
         merit=equations.energy,
         accept=functools.partial(_is_connected, equations.det_C),
-        straight=None if equations.straight is None else functools.partial(_on_equations, equations.straight),
+        simplified=None if equations.simplified is None else functools.partial(_on_equations, equations.simplified),
         data=(model, equations.data),
     )
     settings = lm.Settings(solver.tolerance * objectives.residual_scale(model), solver.max_iterations)
@@ -154,8 +154,8 @@ def _is_connected(det_C: float, data, z, J) -> jax.Array:
     return branch.is_connected(det_C, data[0], z, J)
 
 
-def _on_equations(straight: Callable, data, z, h):
-    return straight(data[1], z, h)
+def _on_equations(simplified: Callable, bend: str, data, z, h):
+    return simplified(bend, data[1], z, h)
 
 
 def displacements(model: Model, z: jax.Array) -> jax.Array:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import assert_close
-from test_robots import load_quietly, mjcfs, urdfs
+from test_robots import load_quietly, mjcfs, no_log_file, urdfs  # noqa: F401
 
 import pbad_jax as pbad
 from pbad_jax import forces, objectives
@@ -294,6 +294,13 @@ def test_explicit_pairs_are_named():
     assert pbad.load(text).topology.inactive == ("contact pairs (1)",)
 
 
+def test_friction_below_zero_is_an_error_of_the_file():
+    text = """<mujoco><worldbody><geom type="plane" size="1 1 1" friction="-1"/>
+      <body><freejoint/><geom size="0.1" friction="-1"/></body></worldbody></mujoco>"""
+    with pytest.raises(pbad.ModelFileError, match="<text>: .*friction of contact is -1"):
+        pbad.load(text)
+
+
 @pytest.mark.parametrize("flag", ["contact", "constraint"])
 def test_contact_that_is_switched_off(flag):
     text = f"""<mujoco><option><flag {flag}="disable"/></option><worldbody><geom type="plane" size="1 1 1"/>
@@ -403,6 +410,8 @@ def test_equalities_with_what_does_not_move():
     model = pbad.load(text)
     held = of_kind(model, forces.Anchor, forces.Attachment)
     assert names(held) == ["Anchor", "Attachment"]  # nothing to hold between post and knob
+    with pytest.raises(pbad.ModelError, match="neither side can move"):
+        forces.connect(model, "post", "knob")
     q = np.asarray(second(model).q)
     drop = G * 0.02**2  # the default solref of 0.02 s
     assert np.abs(q[:, :7] - np.asarray(model.q0)[:7]).max() < 2.5 * drop

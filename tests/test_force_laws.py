@@ -219,7 +219,7 @@ def moved(model, at: Point, x: jax.Array) -> Point:
     n = at.T.size
     T, V, delta, w = jnp.split(x, [n, 2 * n, 2 * n + model.nv])
     T, V = at.T + T.reshape(at.T.shape), at.V + V.reshape(at.V.shape)
-    return at._replace(T=T, V=V, q=kin.retract(model, at.q, delta), v=at.v + w)
+    return dataclasses.replace(at, T=T, V=V, q=kin.retract(model, at.q, delta), v=at.v + w)
 
 
 def acts(load: forces.Load) -> dict[str, jax.Array]:
@@ -234,7 +234,6 @@ def acts(load: forces.Load) -> dict[str, jax.Array]:
 @quick
 def judged(model, force, at: Point) -> dict[str, Any]:
     """The Load, Jacobians of what it does by (T, V, q, v), differences, its potential, and gradients."""
-    at = Point(*at[:8])  # without what is no array
     zero = jnp.zeros(2 * at.T.size + 2 * model.nv, at.T.dtype)
 
     def does(x):
@@ -362,7 +361,12 @@ def test_everything_is_finite_in_special_poses(name):
     model, force, at = creature(), made(name), random_point(7)
     for what, joints in POSES.items():
         rest = still(pose(joints))
-        for here in (rest, rest._replace(v=at.v, V=at.V), rest._replace(start=at.start), at._replace(start=rest.start)):
+        for here in (
+            rest,
+            dataclasses.replace(rest, v=at.v, V=at.V),
+            dataclasses.replace(rest, start=at.start),
+            dataclasses.replace(at, start=rest.start),
+        ):
             assert_finite(judged(model, force, here), what)
 
 
@@ -401,7 +405,7 @@ def test_contact_at_the_corners_of_a_surface(surface):
     for place, distance in corners(surface):
         rest = still(pose({"float": (*place, *turned(0.4))}))
         out = judged(model, force, rest)
-        for here in (rest._replace(v=moving.v, V=moving.V), rest._replace(start=moving.start)):
+        for here in (dataclasses.replace(rest, v=moving.v, V=moving.V), dataclasses.replace(rest, start=moving.start)):
             assert_finite(judged(model, force, here), f"{place}")
         assert_finite(out, f"{place}")
         depth = np.asarray(depths(model, force, rest), float)[:2]
@@ -441,9 +445,8 @@ def powers(model, force, points: Point) -> list[jax.Array]:
     """The power of every part of a force less that of the same part at zero velocity, each (n,) W."""
 
     def one(at):
-        at = Point(*at[:8])
         load = force.load(model, at)
-        rest = force.load(model, at._replace(v=0 * at.v, V=0 * at.V))
+        rest = force.load(model, dataclasses.replace(at, v=0 * at.v, V=0 * at.V))
         pairs = zip(load.pulls, rest.pulls)
         out = [jnp.sum((a.force - b.force) * forces.law.place(at.V, a.point_links, a.u)) for a, b in pairs]
         return out if load.tau is None else [*out, (load.tau - rest.tau) @ at.v]

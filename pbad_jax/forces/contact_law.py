@@ -95,7 +95,7 @@ class Contact:
         touching = -self.radius[:, None] * matvec(transpose(start.T[here][..., :3]), n)  # from the centre, in the link
         u = self.u + jnp.concatenate([touching, jnp.zeros_like(N)[:, None]], axis=-1)
         flat = jnp.eye(3, dtype=n.dtype) - n[:, :, None] * n[:, None, :]
-        direction, slope = sliding(matvec(flat, place(at.V, here, u)), self.stick_speed, straight=at.straight)
+        direction, slope = sliding(matvec(flat, place(at.V, here, u)), self.stick_speed[None, None], at.bend)
         strength = -self.friction * N
         by_V = strength[:, None, None] * jnp.einsum("cij,cjk->cik", slope, flat)
         return _single(self.links, u, strength[:, None] * direction, None, by_V)

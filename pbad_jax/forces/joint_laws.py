@@ -10,7 +10,7 @@ import numpy as np
 
 from pbad_jax import joints
 from pbad_jax.forces.law import Load, Point
-from pbad_jax.forces.smooth import positive, ramp
+from pbad_jax.forces.smooth import positive, ramp, sliding
 from pbad_jax.joints import matvec
 from pbad_jax.kinematics import tree
 from pbad_jax.model import Model
@@ -131,11 +131,8 @@ class JointFriction:
 
     def load(self, model: Model, at: Point) -> Load:
         """τ and its slope by v."""
-        size = jnp.sqrt(at.v**2 + self.stick_speed**2)
-        if at.straight:
-            return Load(tau=-self.loss * at.v / self.stick_speed, dtau_dv=-self.loss / self.stick_speed)
-        slope = self.stick_speed**2 / size**3
-        return Load(tau=-self.loss * at.v / size, dtau_dv=-self.loss * slope)
+        direction, slope = sliding(at.v[:, None], self.stick_speed[:, None], at.bend)
+        return Load(tau=-self.loss * direction[:, 0], dtau_dv=-self.loss * slope[:, 0, 0])
 
 
 @functools.partial(

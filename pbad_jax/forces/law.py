@@ -3,7 +3,7 @@
     class MyForce:                                   # a frozen dataclass registered as a pytree
         at = "stages"                                # or "step": one implicit impulse a step, see below
         conservative = True                          # whether `potential` is all there is to it
-        bends = False                                # whether it differs with `at.straight`
+        bends = False                                # whether it differs with `at.bend`
         def load(self, model, at: Point) -> Load:    # what it does at one instant
         def potential(self, model, at: Point):       # optional, J: enters `potential_energy`
 
@@ -44,7 +44,13 @@ class Start(NamedTuple):
     V: jax.Array  # (N,3,4)
 
 
-class Point(NamedTuple):
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["q", "v", "T", "V", "time", "control", "start", "dt"],
+    meta_fields=["bend"],
+)
+@dataclasses.dataclass(frozen=True)
+class Point:
     """Where a force is evaluated: one instant of one lane."""
 
     q: jax.Array  # (nq,) rad, m
@@ -55,7 +61,7 @@ class Point(NamedTuple):
     control: jax.Array  # (nu,)
     start: Start
     dt: jax.Array  # () s, the step
-    straight: bool = False  # whether laws that bend (friction) are wanted as the line of their middle, see `bends`
+    bend: str = "exact"  # or "straight", "chord": how laws that bend are wanted on the way to a solution, see `bends`
 
 
 def instant(q, v, T, V, time, control) -> Point:
@@ -151,7 +157,7 @@ def acting(model: Model, where: str) -> list:
 
 
 def bends(model: Model) -> bool:
-    """Whether some force of the model answers `at.straight`: dry friction, whose slope does not tell of its middle."""
+    """Whether some force of the model answers `at.bend`: dry friction, whose slope does not tell of its middle."""
     return any(getattr(f, "bends", False) for f in model.forces)
 
 

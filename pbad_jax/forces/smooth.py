@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+FAR = 30.0  # stick speeds from which on sticking is not tried
+
 
 def ramp(x: jax.Array, width: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """∫ramp, ramp and its slope: 0 below 0, x²/2w up to the width w > 0, x − w/2 beyond. The integral is C²."""
@@ -19,14 +21,20 @@ def positive(y: jax.Array) -> tuple[jax.Array, jax.Array]:
     return x * x * (2 - x) + over, jnp.where(y > 1.0, 1.0, x * (4 - 3 * x))
 
 
-def sliding(w: jax.Array, speed: jax.Array, *, straight: bool = False) -> tuple[jax.Array, jax.Array]:
+def sliding(w: jax.Array, speed: jax.Array, bend: str = "exact") -> tuple[jax.Array, jax.Array]:
     """W/√(w² + s²) of vectors w (...,k), and its slope (...,k,k): Coulomb's direction, smooth below the speed s > 0.
 
-    `straight`: w/s, as if the steep middle went on for ever.
+    bend: "exact"; "chord", the slope of the chord from zero instead; "straight", w/s where w is below FAR s, as if the
+    middle went on for ever.
     """
+    eye = jnp.eye(w.shape[-1], dtype=w.dtype)
     size = jnp.sqrt(jnp.sum(w * w, axis=-1, keepdims=True) + speed**2)
     direction = w / size
-    eye = jnp.eye(w.shape[-1], dtype=w.dtype)
-    if straight:
-        return w / speed, jnp.broadcast_to(eye / speed, (*w.shape, w.shape[-1]))
-    return direction, (eye - direction[..., :, None] * direction[..., None, :]) / size[..., None]
+    chord = eye / size[..., None]
+    if bend == "chord":
+        return direction, chord
+    slope = (eye - direction[..., :, None] * direction[..., None, :]) / size[..., None]
+    if bend == "exact":
+        return direction, slope
+    near = size < FAR * speed
+    return jnp.where(near, w / speed, direction), jnp.where(near[..., None], eye / speed[..., None], slope)

@@ -271,5 +271,8 @@ def _boxes(m, bodies: np.ndarray, model: Model) -> InertiaBoxes:
     size = np.sqrt(6 * np.maximum(moments.sum(axis=1, keepdims=True) - 2 * moments, 0) / mass)
     u = [np.r_[np.r_[m.body_ipos[b], 1.0][None], np.c_[rotation(m.body_iquat[b]).T, np.zeros(3)]] for b in bodies]
     links = tuple(model.topology.body_link[b - 1] for b in bodies)
-    numbers = (np.stack(u), size, m.opt.density, m.opt.viscosity, m.opt.wind)
-    return InertiaBoxes(*(jnp.asarray(np.array(x, float), model.dtype) for x in numbers), links)
+
+    def leaf(x):
+        return jnp.asarray(np.array(x, float), model.dtype)
+
+    return InertiaBoxes(leaf(u), leaf(size), leaf(m.opt.density), leaf(m.opt.viscosity), leaf(m.opt.wind), links)

@@ -32,7 +32,7 @@ class LoadReport:
 
     Attributes:
         unsupported: left out, although the motion depends on them.
-        inactive: carried or known, but without a force yet, such as contact.
+        inactive: carried or known, but without a force yet, such as contact between bodies.
         notes: what was changed or dropped on the way, such as projected inertias and unreadable meshes.
     """
 
