@@ -7,7 +7,8 @@ import numpy as np
 from pbad_jax import inertia
 from pbad_jax.build import Actuator, Body, Geom, Joint, build_model
 from pbad_jax.errors import ModelError
-from pbad_jax.model import Model
+from pbad_jax.forces import contact, fluid
+from pbad_jax.model import Model, with_forces
 
 _X_TO_Z = (np.sqrt(0.5), 0.0, np.sqrt(0.5), 0.0)
 
@@ -47,14 +48,22 @@ def chain(n: int, *, joint: str = "universal", length: float = 1.0, mass: float 
     return build_model(bodies, gravity=gravity, name=f"chain:{n}", dtype=dtype)
 
 
-def swimmer(n: int = 4, *, length: float = 1.0, radius: float = 0.1, density: float = 1000.0, dtype=None) -> Model:
+def swimmer(
+    n: int = 4,
+    *,
+    length: float = 1.0,
+    radius: float = 0.1,
+    density: float = 1000.0,
+    water: tuple[float, float] | None = (200.0, 100.0),
+    dtype=None,
+) -> Model:
     """N capsule links floating in the horizontal plane, driven at the n − 1 hinges between them.
 
     The root is planar (slides x, y, hinge z), there is no gravity; links lie along −x. Controls are torques, N m.
-    Its water comes with the fluid forces; without them it keeps its momentum.
 
     Args:
         n: number of links, ≥ 2. length, radius: m. density: kg/m³. dtype: see build_model.
+        water: resistance across and along the links, N s/m² per metre (forces.fluid); None, no water.
     """
     if isinstance(n, bool) or not isinstance(n, numbers.Integral) or n < 2:
         raise ModelError(f"swimmer: n is {n!r}; it must be an integer ≥ 2")
@@ -81,16 +90,18 @@ def swimmer(n: int = 4, *, length: float = 1.0, radius: float = 0.1, density: fl
             )
         )
     drives = [Actuator(f"joint{i}", name=f"motor{i}") for i in range(1, n)]
-    return build_model(bodies, actuators=drives, gravity=(0, 0, 0), name="swimmer", dtype=dtype)
+    model = build_model(bodies, actuators=drives, gravity=(0, 0, 0), name="swimmer", dtype=dtype)
+    return model if water is None else with_forces(model, fluid(model, *water))
 
 
-def spider(legs: int = 4, *, gravity=(0.0, 0.0, -9.81), dtype=None) -> Model:
-    """A free ball with legs of two capsules each: universal hips, hinged knees, a motor on every knee.
+def spider(legs: int = 4, *, gravity=(0.0, 0.0, -9.81), ground: bool = True, dtype=None) -> Model:
+    """A free ball with legs of two capsules each: hips of two hinges, hinged knees, a motor on every hinge.
 
-    At q0 the torso's centre is 0.75 m above the origin. Its ground comes with the contact forces.
+    At q0 the torso's centre is 0.75 m above the origin. Controls are in the order yaw, pitch, knee of every leg.
 
     Args:
         legs: ≥ 1. gravity: (3,) m/s². dtype: see build_model.
+        ground: whether the plane z = 0 is there to stand on (forces.contact).
     """
     if isinstance(legs, bool) or not isinstance(legs, numbers.Integral) or legs < 1:
         raise ModelError(f"spider: legs is {legs!r}; it must be an integer ≥ 1")
@@ -104,22 +115,25 @@ def spider(legs: int = 4, *, gravity=(0.0, 0.0, -9.81), dtype=None) -> Model:
         angle = 2 * np.pi * k / legs
         turn = (np.cos(angle / 2), 0, 0, np.sin(angle / 2))
         drop = (np.cos(0.6), 0, np.sin(0.6), 0)  # the shin points 1.2 rad down from the thigh
-        for name, parent, l, m, position, quaternion, joint in (
+        for name, parent, l, m, position, quaternion, hinges in (
             (f"thigh{k}", "torso", thigh, 0.5, (r * np.cos(angle), r * np.sin(angle), 0), turn,
-             Joint("universal", ((0, 0, 1), (0, 1, 0)), name=f"hip{k}", damping=0.5, range=(-1.0, 1.0))),
+             [Joint("hinge", (0, 0, 1), name=f"yaw{k}", damping=0.5, range=(-1.0, 1.0)),
+              Joint("hinge", (0, 1, 0), name=f"pitch{k}", damping=0.5, range=(-1.0, 1.0))]),
             (f"shin{k}", f"thigh{k}", shin, 0.4, (thigh, 0, 0), drop,
-             Joint("hinge", (0, 1, 0), name=f"knee{k}", damping=0.5, range=(-1.0, 1.0))),
+             [Joint("hinge", (0, 1, 0), name=f"knee{k}", damping=0.5, range=(-1.0, 1.0))]),
         ):  # fmt: skip
             I = np.diag(np.roll(np.diag(inertia.solid_capsule(m, thin, l)), 1))
             bodies.append(
-                Body(name, m, (l / 2, 0, 0), I, parent, position, quaternion, [joint],
+                Body(name, m, (l / 2, 0, 0), I, parent, position, quaternion, hinges,
                      [Geom("capsule", (thin, l / 2), (l / 2, 0, 0), _X_TO_Z)])
             )  # fmt: skip
-        drives.append(Actuator(f"knee{k}", name=f"knee_motor{k}", gear=30.0, control_range=(-1, 1)))
-    return build_model(
+        for joint in ("yaw", "pitch", "knee"):
+            drives.append(Actuator(f"{joint}{k}", name=f"{joint}_motor{k}", gear=30.0, control_range=(-1, 1)))
+    model = build_model(
         bodies, actuators=drives, gravity=gravity, name="spider", dtype=dtype,
-        world_geoms=[Geom("plane", (0, 0, 0.05), rgba=(0.85, 0.86, 0.88, 1.0))],
+        world_geoms=[Geom("plane", (0, 0, 0.05), rgba=(0.85, 0.86, 0.88, 1.0))] if ground else [],
     )  # fmt: skip
+    return with_forces(model, contact(model)) if ground else model
 
 
 def _per_link(x, n: int, name: str) -> np.ndarray:

@@ -8,6 +8,7 @@ from pbad_jax import accounts, continuation, lanes, objectives
 from pbad_jax import kinematics as kin
 from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.errors import Status
+from pbad_jax.forces.law import acting
 from pbad_jax.model import Model, State
 from pbad_jax.objectives import Equation, Here
 from pbad_jax.schemes import Scheme, extrapolation, radau
@@ -20,7 +21,7 @@ def step(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: State
     if scheme.has_history:
         z_h, status = _history(model, scheme, solver, dt, s, state, status)
     eq = objectives.collocation(model, scheme, dt, s, z_h)
-    found = _solve(model, scheme, solver, s, eq, eq.nodes[:, None] * (dt * state.v), status)
+    found = _solve(model, scheme, solver, s, eq, _guess(model, scheme, eq, state), status)
     if scheme.has_history and solver.retry and solver.method == "lm":
         found = _from_radau(model, scheme, solver, s, eq, found)
     z = found.attempt.x
@@ -32,6 +33,22 @@ def step(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: State
         work = jnp.asarray(scheme.weights, s.q.dtype) @ accounts.stage_work(model, s, eq, st)
         work = work + accounts.impulse_work(model, s, eq, st)
     return outcome(model, found, z[-1], v, history, work)
+
+
+def _guess(model: Model, scheme: Scheme, eq: Equation, state: State) -> jax.Array:
+    """The displacements (m,nv) of the stages that the solve starts from: c dt v.
+
+    Where impulses act at the start of the step, v at its end does not say what comes: at rest it is −dt a/2, a what the
+    impulse balances. There the guess is what the last step did: p(c) − p(0) of the parabola p through the last interior
+    stage and q_k with the slope dt v at q_k.
+    """
+    plain = eq.nodes[:, None] * (eq.dt * state.v)
+    if scheme.has_history or scheme.m == 1 or not acting(model, "step"):
+        return plain
+    left = 1.0 - scheme.nodes[-2]
+    bend = (kin.difference(model, state.q, state.history) + left * eq.dt * state.v) / left**2
+    last = plain + ((eq.nodes - 1.0) ** 2 - 1.0)[:, None] * bend
+    return jnp.where(state.has_history, last, plain)
 
 
 def _solve(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equation, direction, status):
