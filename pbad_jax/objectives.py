@@ -284,11 +284,16 @@ def stage_rates(eq: Equation, st: Stages) -> Field:
     return jax.tree.map(lambda x, y: jnp.tensordot(eq.D, x, axes=1) + y, st.delta, known)
 
 
-def mass_solve(model: Model, f: kin.Frames, b: jax.Array, *, twin: str = "parallel", dense: bool = True) -> jax.Array:
-    """mass_matrix⁻¹ b (nv,)."""
+def mass_solve(
+    model: Model, f: kin.Frames, b: jax.Array, damping=None, *, twin: str = "parallel", dense: bool = True
+) -> jax.Array:
+    """(mass_matrix + damping)⁻¹ b (nv,), damping (nv,) or (nv,nv); of a full one the sweeps take the joints' own."""
+    damping = jnp.zeros_like(b) if damping is None else damping
     if dense:
-        return lanes.solve(TWINS[twin].mass_matrix(model, f), b)
-    return tree_solve.solve(model, f, 1.0, jnp.zeros_like(f.T), model.armature, None, b)
+        return lanes.solve(TWINS[twin].mass_matrix(model, f) + _full(damping[None])[0], b)
+    d, blocks = _on_joints(kin.tree(model.topology), damping[None], jnp.zeros_like(b))
+    d = d.at[kin.tree(model.topology).ball_v].set(0.0)
+    return tree_solve.solve(model, f, 1.0, jnp.zeros_like(f.T), model.armature + d, blocks, b)
 
 
 def pull(model: Model, f: kin.Frames, A: jax.Array, *, twin: str = "parallel", dense: bool = True) -> jax.Array:

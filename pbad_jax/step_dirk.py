@@ -11,6 +11,8 @@ from pbad_jax import kinematics as kin
 from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.branch import is_continuous
 from pbad_jax.errors import Status
+from pbad_jax.forces import Point
+from pbad_jax.joints import matmul
 from pbad_jax.model import Model, State
 from pbad_jax.objectives import Equation, Field, Here
 from pbad_jax.schemes import Dirk
@@ -102,8 +104,7 @@ def _stage(model: Model, table: _Table, solver: Solver, dt, s: Here, i, done: _D
     st = objectives.stages(model, s, found.attempt.x)
     z, f = found.attempt.x[0], jax.tree.map(lambda x: x[0], st.frames)
     v = objectives.end_velocity(model, eq, st, **how)
-    q = kin.compose_increment(model, s.q, z)
-    a = objectives.acceleration(model, q, v, s.time + table.nodes[i] * dt, s.control, **how)
+    a = _acceleration(model, table.gamma * dt, s, eq, st, v, **how)
     rate = Field(kin.velocity_field(model, f, v), joint_fields.rate(model, v, z))
     second = objectives.acceleration_field(model, f, z, v, a)
 
@@ -113,6 +114,35 @@ def _stage(model: Model, table: _Table, solver: Solver, dt, s: Here, i, done: _D
     smooth = is_continuous(model, table.nodes[i] * dt, s.v, z, v)
     ended = _together(done.outcome, outcome(model, found, z, v, s.q, work), smooth)
     return _Done(_put(done.rates, i, rate, dt), _put(done.accelerations, i, second, dt**2), z, v, ended)
+
+
+def _acceleration(model: Model, gamma_dt, s: Here, eq: Equation, st: objectives.Stages, v: jax.Array, **how):
+    """The joint acceleration (nv,) at the projected rates v: M a = τ(v) − <∂T/∂q, Γ M>.
+
+    The stage was solved with τ(u) at the scheme's own rates u, which differ from v by O(dt²). A stiff damper would make
+    much of that, so a = a(u) + (1 − (1 − W)³) M⁻¹(τ(v) − τ(u)), W = (M − γ dt ∂τ/∂v)⁻¹ M: a(v) but for terms of third
+    order in dt ∂τ/∂v where they are small, and bounded where they are large.
+    """
+    z, time = st.z[0], s.time + eq.nodes[0] * eq.dt
+    q, f = kin.compose_increment(model, s.q, z), jax.tree.map(lambda x: x[0], st.frames)
+    rates = joint_fields.pullback(model, z, objectives.stage_rates(eq, st).joint[0]) / eq.dt
+
+    def load(v):
+        at = Point(q=q, v=v, T=kin.shift(f.T, -s.origin), time=time, control=s.control)
+        return objectives.total_load(model, at)
+
+    solved = load(rates)
+    inertial = matmul(kin.centripetal_field(model, f, v), model.second_moment)
+    a = objectives.mass_solve(model, f, objectives.generalised_force(model, f, solved, inertial, **how), **how)
+    if solved.dtau_dv is None:
+        return a
+    damping = -gamma_dt * solved.dtau_dv
+    left, taken = load(v).tau - solved.tau, jnp.zeros_like(v)
+    for _ in range(3):
+        more = objectives.mass_solve(model, f, left, damping, **how)
+        left = damping * more if damping.ndim == 1 else damping @ more
+        taken = taken + more
+    return a + taken
 
 
 def _put(fields: Field, i, field: Field, scale) -> Field:

@@ -291,22 +291,25 @@ def slow(*row):
 
 
 CASES = [
-    ("radau2", 400),
-    ("radau1", 1),
-    slow("radau1", 400),
-    slow("legendre3", 400),
-    slow("dirk2", 400),
-    slow("radau2", 1),
-    slow("legendre3", 1),
-    slow("dirk2", 1),
-    slow("radau2", 6),
+    ("radau2", 400, "lm"),
+    ("radau1", 1, "lm"),
+    slow("radau1", 400, "lm"),
+    slow("legendre3", 400, "lm"),
+    slow("dirk2", 400, "lm"),
+    slow("radau2", 1, "lm"),
+    slow("legendre3", 1, "lm"),
+    slow("dirk2", 1, "lm"),
+    slow("radau2", 6, "lm"),
+    slow("radau1", 400, "lbfgs"),
+    slow("radau2", 400, "lbfgs"),
 ]
 
 
 @pytest.mark.float64
-@pytest.mark.parametrize(("name", "max_iterations"), CASES)
-def test_no_silent_failures(name, max_iterations):
-    options = pbad.Options(dt=DT, scheme=name, max_iterations=max_iterations)
+@pytest.mark.parametrize(("name", "max_iterations", "solver"), CASES)
+def test_no_silent_failures(name, max_iterations, solver):
+    newton = solver == "lm"
+    options = pbad.Options(dt=DT, scheme=name, max_iterations=max_iterations, solver=solver)
     case, kind = provoked()
     before, after, info = stepped(options, *case)
     status = np.asarray(info.status)
@@ -324,7 +327,7 @@ def test_no_silent_failures(name, max_iterations):
     assert not np.any(good & (kind == "bad"))
     if max_iterations == 400:
         assert np.all(good[kind == "easy"])
-        assert good.mean() > 0.3
+        assert good.mean() > (0.3 if newton else 0.15)
     for x in (after.q, after.v):
         assert np.all(np.isfinite(np.asarray(x)[good]))
     np.testing.assert_allclose(np.asarray(after.time)[good], DT, rtol=1e-15)
@@ -332,7 +335,7 @@ def test_no_silent_failures(name, max_iterations):
         norm = np.linalg.norm(np.asarray(after.q)[good][:, quaternion], axis=1)
         np.testing.assert_allclose(norm, 1, atol=1e-14)
 
-    tolerance = 1e-11
+    tolerance = 1e-11 if newton else 1e-7
     assert np.all(np.asarray(info.residual)[good & (kind != "stiff")] <= 100 * tolerance)
     r, J, mass, v_end, scale = map(np.asarray, equations(options, before, after, case[2], case[3]))
     slack = 1000 if name == "dirk2" else 10  # dirk's first stage is solved a second time
@@ -345,7 +348,7 @@ def test_no_silent_failures(name, max_iterations):
         rows = r[i].reshape(-1, len(L))
         residual = np.linalg.norm(np.linalg.solve(L, rows.T)) / scale[i]
         correction = np.linalg.norm(np.linalg.solve(J[i], r[i]).reshape(-1, len(L)) @ L) / scale[i]
-        wrong = min(residual / 100, correction / slack) / tolerance  # what levenberg_marquardt.py calls converged
+        wrong = min(residual / 100, correction / slack) / tolerance if newton else residual / (1.001 * tolerance)
         if not wrong <= 1:
             silent.append((int(i), str(kind[i]), residual, correction))
     print(int(checked.sum()), "claims,", len(silent), "false")
@@ -354,7 +357,7 @@ def test_no_silent_failures(name, max_iterations):
     mild = checked & (kind != "stiff")
     worst = np.abs(v_end - np.asarray(after.v)).max(1)[mild] / speed[mild]
     print("end velocity", worst.max(initial=0))
-    assert np.all(worst < (1e-6 if name == "dirk2" else 1e-9))
+    assert np.all(worst < (1e-6 if name == "dirk2" else 1e-9 if newton else 1e-5))
     assert not np.any(turned_too_far(before, after)[good])
 
     if name.startswith("radau"):  # conservative: energy falls
@@ -362,7 +365,7 @@ def test_no_silent_failures(name, max_iterations):
         (T0, U0), (T1, U1) = energy_of(before, case[2]), energy_of(after, case[2])
         gained, size = np.asarray(T1 + U1 - T0 - U0)[quiet], np.asarray(T0 + abs(U0))[quiet] + 10
         print("largest gain of energy", (gained / size).max(initial=-np.inf))
-        assert np.all(gained <= 1e-9 * size)
+        assert np.all(gained <= (1e-9 if newton else 1e-6) * size)
 
 
 @pytest.mark.slow

@@ -43,6 +43,28 @@ def test_five_seconds(name):
     assert rise <= 1e-3 * scale, f"{name}: energy rises by {rise / scale:.2g} of the kinetic energy at the start"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("quarter", range(4))
+def test_dirk_on_every_robot(quarter):
+    """One second at 0.02 s from a random motion: every step of dirk(2) converges on every robot that loads."""
+    failed, simulated = {}, 0
+    for name, path in sorted(urdfs().items())[quarter::4]:
+        try:
+            model, _ = load_quietly(path, meshes=False)
+        except pbad.ModelError:
+            continue  # test_robots.py knows which these are
+        if not model.nv:
+            continue
+        state = pbad.make_state(model, None, np.random.default_rng(1).normal(size=model.nv))
+        options = pbad.Options(dt=0.02, scheme=pbad.dirk(2))
+        _, info = pbad.rollout(model, state, n_steps=50, options=options, progress=False)
+        simulated += 1
+        print(name, model.nv, info)
+        if not info.ok:
+            failed[name] = repr(info)
+    assert simulated >= 10 and not failed, failed
+
+
 def test_the_command_line_simulates_a_robot(capsys, tmp_path):
     out = tmp_path / "go2.npz"
     code = main(["simulate", str(urdfs()["go2"]), "--dt", "0.02", "--time", "0.1", "--out", str(out)])
