@@ -133,16 +133,16 @@ def _acceleration(model: Model, gamma_dt, s: Here, eq: Equation, st: objectives.
 
     solved = load(rates)
     inertial = matmul(kin.centripetal_field(model, f, v), model.second_moment)
-    a = objectives.mass_solve(model, f, objectives.generalised_force(model, f, solved, inertial, **how), **how)
+    taken = objectives.generalised_force(model, f, solved, inertial, **how)
+    a = objectives.mass_solve(model, f, taken, **how)
     if solved.dtau_dv is None:
         return a
     damping = -gamma_dt * solved.dtau_dv
-    left, taken = load(v).tau - solved.tau, jnp.zeros_like(v)
+    left = objectives.generalised_force(model, f, load(v), inertial, **how) - taken
     for _ in range(3):
         more = objectives.mass_solve(model, f, left, damping, **how)
-        left = damping * more if damping.ndim == 1 else damping @ more
-        taken = taken + more
-    return a + taken
+        left, a = damping * more if damping.ndim == 1 else damping @ more, a + more
+    return a
 
 
 def _put(fields: Field, i, field: Field, scale) -> Field:
