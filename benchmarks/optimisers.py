@@ -48,10 +48,10 @@ def picture(rows: list[dict], path: pathlib.Path, device: str) -> None:
 
     figure = matplotlib.figure.Figure(figsize=(9, 3.5), layout="constrained")
     for axes, links in zip(figure.subplots(1, 2, sharey=True), sorted({r["links"] for r in rows})):
-        for r in rows:
-            if r["links"] == links:
-                time = DT * np.arange(1, r["steps"] + 1)
-                axes.semilogy(time, np.maximum(r["iterations"], 1), label=f"{r['solver']}, {r['objective']}")
+        for r, line in zip((r for r in rows if r["links"] == links), ("-", "--", "-.", ":")):
+            time, iterations = DT * np.arange(1, r["steps"] + 1), np.array(r["iterations"], float)
+            iterations[iterations == 0] = np.nan  # after a step that failed
+            axes.semilogy(time, iterations, line, label=f"{r['solver']}, {r['objective']}")
         axes.set(xlabel="time (s)", ylabel="iterations a step", title=f"{links} links, legendre(2), dt = {DT} s")
         axes.grid(alpha=0.3)
         axes.legend(frameon=False, fontsize=8)

@@ -40,7 +40,7 @@ class Options:
             down to dt/64.
         account: whether `info.work` and `info.numerical_work` are computed.
         linear_solver: "dense": LU of the Newton matrix. "tree": one sweep inward and one outward, O(N), no matrix; for
-            lm with one unknown configuration at a time (radau(1), legendre(2), dirk). "auto": tree for those from 100
+            lm with one unknown configuration at a time (radau(1), legendre(2), dirk). "auto": tree for those from 150
             degrees of freedom on.
         recurrence: "parallel" (O(log N) deep, the default) or "serial" (the paper's Algorithms 1-3).
 
@@ -174,7 +174,7 @@ def _tolerance(options: Options, dtype) -> float:
     return options.tolerance
 
 
-LARGE = 100  # degrees of freedom from which "auto" takes the tree solve
+LARGE = 150  # degrees of freedom from which "auto" takes the tree solve
 
 
 def _dense(options: Options, model: Model) -> bool:

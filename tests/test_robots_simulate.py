@@ -44,10 +44,11 @@ def test_five_seconds(name):
 
 
 @pytest.mark.slow
-def test_dirk_on_every_robot():
+@pytest.mark.parametrize("quarter", range(4))
+def test_dirk_on_every_robot(quarter):
     """One second at 0.02 s from a random motion: every step of dirk(2) converges on every robot that loads."""
     failed, simulated = {}, 0
-    for name, path in urdfs().items():
+    for name, path in sorted(urdfs().items())[quarter::4]:
         try:
             model, _ = load_quietly(path, meshes=False)
         except pbad.ModelError:
@@ -61,7 +62,7 @@ def test_dirk_on_every_robot():
         print(name, model.nv, info)
         if not info.ok:
             failed[name] = repr(info)
-    assert simulated >= 20 and not failed, failed
+    assert simulated >= 10 and not failed, failed
 
 
 def test_the_command_line_simulates_a_robot(capsys, tmp_path):
