@@ -10,10 +10,11 @@ import pytest
 PACKAGE = pathlib.Path(__file__).parent.parent / "pbad_jax"
 
 # a core module imports only what stands above it
-WITHOUT_PHYSICS = ["errors", "progress", "lanes", "schemes", "levenberg_marquardt", "continuation", "lbfgs"]
+WITHOUT_PHYSICS = ["errors", "checks", "progress", "lanes", "schemes", "levenberg_marquardt", "continuation", "lbfgs"]
 PHYSICS = ["inertia", "joints", "model", "kinematics", "atom", "atom_parallel", "forces", "build", "builders"]
 STEPS = [
     "joint_fields",
+    "pulls",
     "tree_solve",
     "objectives",
     "energy",
@@ -22,6 +23,7 @@ STEPS = [
     "solving",
     "options",
     "step_info",
+    "impulses",
     "step_collocation",
     "step_dirk",
     "step_variational",
@@ -48,7 +50,14 @@ def imports(path: pathlib.Path) -> set[str]:
     return found
 
 
-CORE = sorted(p.stem for p in PACKAGE.glob("*.py") if p.stem not in RIM and p.stem != "__init__")
+def files(module: str) -> list[pathlib.Path]:
+    """Of a module, or of a package of modules (forces)."""
+    folder = PACKAGE / module
+    return sorted(folder.glob("*.py")) if folder.is_dir() else [PACKAGE / f"{module}.py"]
+
+
+MODULES = {p.stem for p in PACKAGE.glob("*.py")} | {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
+CORE = sorted(MODULES - RIM - {"__init__"})
 
 
 def test_every_core_module_has_its_place():
@@ -59,16 +68,15 @@ def test_every_core_module_has_its_place():
 def test_layer(module):
     above = set(ORDER[: ORDER.index(module)])
     if module in PHYSICS:
-        above -= set(WITHOUT_PHYSICS) - {"errors"}
-    wrong = imports(PACKAGE / f"{module}.py") - {module} - above
+        above -= set(WITHOUT_PHYSICS) - {"errors", "checks"}
+    wrong = set().union(*map(imports, files(module))) - {module} - above
     assert not wrong, f"{module} may not import {sorted(wrong)}"
 
 
 def test_core_modules_import_no_heavy_package():
     heavy = {"mujoco", "viser", "matplotlib", "gymnasium", "trimesh", "scipy", "pinocchio"}
     for module in CORE:
-        tree = ast.parse((PACKAGE / f"{module}.py").read_text())
-        for node in ast.walk(tree):
+        for node in (n for file in files(module) for n in ast.walk(ast.parse(file.read_text()))):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not heavy & {n.split(".")[0] for n in names}, (module, names)
