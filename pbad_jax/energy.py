@@ -1,4 +1,4 @@
-"""Energies and momenta of a state."""
+"""Energies, momenta and gaps of a state."""
 
 import jax
 import jax.numpy as jnp
@@ -26,3 +26,12 @@ def linear_momentum(model: Model, state: State) -> jax.Array:
 def angular_momentum(model: Model, state: State) -> jax.Array:
     """∫ρ P × Ṗ about the world's origin, (3,) kg m²/s."""
     return objectives.momentum(model, state.q, state.v)[1]
+
+
+def loop_gaps(model: Model, state: State) -> tuple[jax.Array, ...]:
+    """By how much every attachment and joint coupling is open, in the order of `model.forces`.
+
+    An attachment gives (c,3) for its pairs, m, or for pairs of directions about rad; a coupling (e,) rad or m.
+    """
+    at = objectives.instant_of(model, state, jnp.zeros(model.nu, model.dtype))
+    return tuple(force.gap(model, at) for force in model.forces if hasattr(force, "gap"))

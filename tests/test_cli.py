@@ -129,7 +129,7 @@ def test_hard_steps_are_made_in_parts_and_energy_is_accounted_for(capsys):
 def test_info(capsys):
     code, out, _ = run(capsys, "info", "spider")
     assert code == 0
-    assert out.startswith("spider: 9 bodies, 9 joints, nq 19, nv 18, nu 4\ntotal mass 13.6 kg")
+    assert out.startswith("spider: 9 bodies, 13 joints, nq 19, nv 18, nu 12\ntotal mass 13.6 kg")
     assert re.search(r"^root +free +torso +0:7 +0:6 +free$", out, re.MULTILINE)
     assert re.search(r"^knee3 +hinge +shin3 +18:19 +17:18 +-1 to 1$", out, re.MULTILINE)
     assert "knee_motor3" in out

@@ -9,6 +9,7 @@ from helpers import DTYPE, FLOAT32
 from pbad_jax import joints
 from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.errors import Status
+from pbad_jax.forces.smooth import sliding
 from pbad_jax.lanes import Factors
 
 TIGHT = 1e-5 if FLOAT32 else 1e-11
@@ -310,3 +311,48 @@ def test_damped_step_is_the_documented_minimiser():
         )
         dampings.append(damping)
     assert dampings[0] == 0 < dampings[1] < dampings[2] < dampings[3], "λ rises after a rejected step"
+
+
+# --- laws that bend --------------------------------------------------------------------------------------
+
+SPEED = 1e-3
+
+
+def sliding_problem(push, hold, coupling):
+    """Bodies pushed to the velocities `push`, each held by dry friction `hold`, and drawn together by `coupling`."""
+    push, hold = jnp.asarray(push, DTYPE), jnp.asarray(hold, DTYPE)
+    n = len(push)
+    K = coupling * (jnp.eye(n, dtype=DTYPE) - jnp.ones((n, n), DTYPE) / n) + jnp.eye(n, dtype=DTYPE)
+
+    def of(bend):
+        def residual_and_matrix(x):
+            f, slope = sliding(x[:, None], jnp.full((n, 1), SPEED, DTYPE), bend)
+            return K @ (x - push) + hold * f[:, 0], K + jnp.diag(hold * slope[:, 0, 0])
+
+        return residual_and_matrix
+
+    exact = lm.Problem(of("exact"), lambda x, d: x + d, metric_of(jnp.eye(n, dtype=DTYPE)))
+    return exact, exact._replace(simplified=lambda bend, data, x: of(bend)(x), data=())
+
+
+@pytest.mark.parametrize(
+    "push, hold, coupling",
+    [
+        ((0.3,), (30.0,), 0.0),  # sticks
+        ((0.3,), (0.2,), 0.0),  # slows down
+        ((0.3, 0.5, -2.0, 0.01), (3.0, 0.1, 1.5, 0.2), 2.0),  # some stick, some slide
+        ((5.0, -5.0, 3.0), (4.9, 100.0, 0.5), 20.0),
+    ],
+)
+def test_friction_is_solved_in_few_iterations(push, hold, coupling):
+    plain, helped = sliding_problem(push, hold, coupling)
+    x0 = jnp.asarray(push, DTYPE)
+    found = lm.solve(helped, lm.Settings(TIGHT, 200), x0)
+    without = lm.solve(plain, lm.Settings(TIGHT, 200), x0)
+    print("iterations", int(found.iterations), "without", int(without.iterations), Status(int(without.status)).name)
+    assert found.status == Status.CONVERGED and int(found.iterations) <= 30
+    np.testing.assert_allclose(plain.evaluate(found.x)[0], 0, atol=100 * TIGHT * (1 + max(hold)))
+    J = plain.evaluate(found.x)[1]
+    np.testing.assert_allclose(
+        found.J, J, rtol=1e-4 if FLOAT32 else 1e-12
+    )  # the matrix of the law itself, not of a chord

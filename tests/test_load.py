@@ -479,7 +479,9 @@ def test_mimic(leader, kind, q, pair):
     assert coupling.v_index == (pair,)
     at = instant(jnp.asarray(q), jnp.zeros(2), None, None, None, None)
     np.testing.assert_allclose(coupling.gap(model, at), 0, atol=1e-15)
-    np.testing.assert_allclose(coupling.gap(model, at._replace(q=jnp.asarray(q) + jnp.asarray([0, 0.25]))), 0.25)
+    np.testing.assert_allclose(
+        coupling.gap(model, dataclasses.replace(at, q=jnp.asarray(q) + jnp.asarray([0, 0.25]))), 0.25
+    )
 
 
 @pytest.mark.parametrize("leader", ["finger", "nowhere"])

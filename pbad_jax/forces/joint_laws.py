@@ -126,7 +126,7 @@ class JointFriction:
 
     loss: jax.Array  # (nv,) N or N m
     stick_speed: jax.Array  # (nv,) m/s or rad/s
-    at: str = "stages"
+    at: str = "step"
     bends: ClassVar[bool] = True
 
     def load(self, model: Model, at: Point) -> Load:
