@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from pbad_jax import joint_fields, objectives
+from pbad_jax import dynamics, joint_fields, objectives
 from pbad_jax import kinematics as kin
 from pbad_jax.forces.law import Load, Point, field_of, is_conservative
 from pbad_jax.model import Model, State
@@ -43,6 +43,6 @@ def power(model: Model, at: Point, where: str) -> jax.Array:
 
 def exact_where_known(model: Model, before: State, after: State, work: jax.Array, control) -> jax.Array:
     """The work of every force (nforces,): the fall of its potential where that is all, else the quadrature given."""
-    a, b = (objectives.instant_of(model, state, control) for state in (before, after))
+    a, b = (dynamics.instant_of(model, state, control) for state in (before, after))
     exact = [f.potential(model, a) - f.potential(model, b) if is_conservative(f) else None for f in model.forces]
     return jnp.stack([w if x is None else x for w, x in zip(work, exact)]) if exact else work

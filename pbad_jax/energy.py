@@ -3,29 +3,35 @@
 import jax
 import jax.numpy as jnp
 
-from pbad_jax import objectives
+from pbad_jax import dynamics, joints
+from pbad_jax import kinematics as kin
 from pbad_jax.forces.law import total_potential
+from pbad_jax.joints import matmul, matvec
 from pbad_jax.model import Model, State
 
 
 def kinetic_energy(model: Model, state: State) -> jax.Array:
-    """½ vᵀ mass_matrix v, J; armature included."""
-    return objectives.kinetic_energy(model, state.q, state.v)
+    """½ Σ tr(V M Vᵀ) + ½ armature v² = ½ vᵀ mass_matrix v, J."""
+    V = kin.velocity_field(model, kin.frames(model, state.q), state.v)
+    return 0.5 * jnp.sum(matmul(V, model.second_moment) * V) + 0.5 * jnp.sum(model.armature * state.v**2)
 
 
 def potential_energy(model: Model, state: State) -> jax.Array:
     """Potential energy of all forces that have one (gravity, springs, contact), J; gravity's is zero at the origin."""
-    return total_potential(model, objectives.instant_of(model, state, jnp.zeros(model.nu, model.dtype)))
+    return total_potential(model, dynamics.instant_of(model, state, jnp.zeros(model.nu, model.dtype)))
 
 
 def linear_momentum(model: Model, state: State) -> jax.Array:
     """Σ m ċ, (3,) kg m/s."""
-    return objectives.momentum(model, state.q, state.v)[0]
+    V = kin.velocity_field(model, kin.frames(model, state.q), state.v)
+    return jnp.sum(matvec(V, model.second_moment[:, :, 3]), axis=0)
 
 
 def angular_momentum(model: Model, state: State) -> jax.Array:
     """∫ρ P × Ṗ about the world's origin, (3,) kg m²/s."""
-    return objectives.momentum(model, state.q, state.v)[1]
+    f = kin.frames(model, state.q)
+    V = kin.velocity_field(model, f, state.v)
+    return joints.vee(jnp.sum(matmul(matmul(V, model.second_moment), joints.transpose(f.T)), axis=0))
 
 
 def loop_gaps(model: Model, state: State) -> tuple[jax.Array, ...]:
@@ -33,5 +39,5 @@ def loop_gaps(model: Model, state: State) -> tuple[jax.Array, ...]:
 
     An attachment gives (c,3) for its pairs, m, or for pairs of directions about rad; a coupling (e,) rad or m.
     """
-    at = objectives.instant_of(model, state, jnp.zeros(model.nu, model.dtype))
+    at = dynamics.instant_of(model, state, jnp.zeros(model.nu, model.dtype))
     return tuple(force.gap(model, at) for force in model.forces if hasattr(force, "gap"))

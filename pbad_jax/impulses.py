@@ -11,12 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax import accounts, continuation, joint_fields, objectives
+from pbad_jax import accounts, continuation, dynamics, joint_fields, objectives, tree_solve
 from pbad_jax import kinematics as kin
 from pbad_jax.errors import Status
 from pbad_jax.forces.law import acting
+from pbad_jax.joint_fields import Field
 from pbad_jax.model import Model
-from pbad_jax.objectives import Field, Here
+from pbad_jax.objectives import Here
 from pbad_jax.schemes import radau
 from pbad_jax.solving import Solver, find, of_stages
 
@@ -43,8 +44,8 @@ def kicked(model: Model, solver: Solver, dt, s: Here, status) -> Kicked:
     found: continuation.State = find(model, newton, s, equations, eq.nodes[:, None] * (dt * s.v), status)
     st = objectives.stages(model, s, found.attempt.x)
     load = objectives.end_load(model, s, eq, st, dt)
-    change = objectives.generalised_force(model, s.frames, load, **how)
-    v = s.v + dt * objectives.mass_solve(model, s.frames, change, **how)
+    mass = tree_solve.mass(model, s.frames) if s.mass is None else s.mass
+    v = s.v + dt * dynamics.solve(model, mass, dynamics.generalised_force(model, s.frames, load, **how))
     work = accounts.impulse_work(model, s, eq, st) if solver.account else none
     here = s._replace(v=v, V=Field(kin.velocity_field(model, s.frames, v), joint_fields.rate(model, v)))
     solved = found.status == Status.CONVERGED

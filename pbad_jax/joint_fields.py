@@ -16,6 +16,13 @@ from pbad_jax.kinematics import identity_increment, tree
 from pbad_jax.model import Model
 
 
+class Field(NamedTuple):
+    """Something linear: transforms (...,N,3,4), or their differences and rates, and joint coordinates (...,k)."""
+
+    T: jax.Array
+    joint: jax.Array
+
+
 class Slopes(NamedTuple):
     """Derivatives of m values by m increments: `scalar` (m,m) of hinges and slides, `balls` (m,m,nball,3,3) or None."""
 
@@ -110,6 +117,20 @@ def full(model: Model, slopes: Slopes) -> jax.Array:
     t, W = tree(model.topology), slopes.scalar
     by_z = jnp.zeros((*W.shape, model.nv, model.nv), W.dtype).at[:, :, t.scalar_v, t.scalar_v].set(W[:, :, None])
     return by_z.at[:, :, t.ball_v[:, :, None], t.ball_v[:, None, :]].set(slopes.balls)
+
+
+def as_matrix(slope: jax.Array) -> jax.Array:
+    """A joint force's derivative, a diagonal (nv,) or a matrix (nv,nv), as (nv,nv)."""
+    return slope if slope.ndim == 2 else jnp.diag(slope)
+
+
+def on_joints(model: Model, slope: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    """Of a joint force's derivative (nv,), (nv,nv) or None: the diagonal (nv,) and the balls' blocks (nball,3,3)."""
+    balls, dtype = tree(model.topology).ball_v, model.armature.dtype
+    slope = jnp.zeros(model.nv, dtype) if slope is None else slope
+    if slope.ndim == 2:
+        return jnp.diagonal(slope), slope[balls[:, :, None], balls[:, None, :]]
+    return slope, slope[balls][..., None] * jnp.eye(3, dtype=dtype)
 
 
 def _half_trace(P: jax.Array, *, transposed: bool) -> jax.Array:

@@ -28,21 +28,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pbad_jax import atom, atom_parallel, joint_fields, joints, lanes, pulls, tree_solve
+from pbad_jax import dynamics, joint_fields, joints, lanes, pulls, tree_solve
 from pbad_jax import kinematics as kin
+from pbad_jax.dynamics import TWINS
+from pbad_jax.errors import OptionError
 from pbad_jax.forces.law import Load, Point, Start, acting, field_of, instant, total_load, total_potential
-from pbad_jax.joints import matmul, matvec
+from pbad_jax.joint_fields import Field
+from pbad_jax.joints import matmul
 from pbad_jax.model import Model, State
 from pbad_jax.schemes import Scheme
-
-TWINS = {"parallel": atom_parallel, "serial": atom}
-
-
-class Field(NamedTuple):
-    """Something linear: transforms (...,N,3,4), or their differences and rates, and joint coordinates (...,k)."""
-
-    T: jax.Array
-    joint: jax.Array
 
 
 class Here(NamedTuple):
@@ -166,12 +160,6 @@ def _terms(model: Model, s: Here, eq: Equation, z: jax.Array, h, bend: str) -> _
     return _Terms(st.frames, A, joint_r, accel_slopes, rate_slopes, load, end, impulse)
 
 
-def instant_of(model: Model, state: State, control: jax.Array) -> Point:
-    """A state by itself as a Point."""
-    f = kin.frames(model, state.q)
-    return instant(state.q, state.v, f.T, kin.velocity_field(model, f, state.v), state.time, control)
-
-
 def point(model: Model, s: Here, q, v, f: kin.Frames, V, time, dt) -> Point:
     """An instant of the step that starts at `s`; f about its origin, V (N,3,4) the rates of f.T."""
     start = Start(s.q, s.v, kin.shift(s.frames.T, -s.origin), s.V.T)
@@ -282,9 +270,9 @@ def _joint_slope(model: Model, end: Load, z: jax.Array) -> jax.Array:
     """∂τ/∂q + ∂τ/∂v̄ ∂v̄/∂q (nv,nv) at the mean rates v̄ = log(z)/dt."""
     slope = jnp.zeros((model.nv, model.nv), z.dtype)
     if end.dtau_dq is not None:
-        slope = slope + _full(end.dtau_dq[None])[0]
+        slope = slope + joint_fields.as_matrix(end.dtau_dq)
     if end.dtau_dv is not None:
-        slope = slope + _full(end.dtau_dv[None])[0] @ _log_slope(model, z)
+        slope = slope + joint_fields.as_matrix(end.dtau_dv) @ _log_slope(model, z)
     return slope
 
 
@@ -308,45 +296,37 @@ def residual_and_tree(
     Of the derivatives of joint forces it takes the diagonal and the blocks of the balls: exact for most forces of this
     library; one that couples joints converges more slowly, to the same root. Points' forces have to stay on their link.
     """
-    t, tree = _terms(model, s, eq, z, h, bend), kin.tree(model.topology)
-    f, A, joint_r = jax.tree.map(lambda x: x[0], (t.frames, t.A, t.joint_r))
+    t, balls = _terms(model, s, eq, z, h, bend), kin.tree(model.topology).ball_v
+    f, A, joint_r, load = jax.tree.map(lambda x: x[0], (t.frames, t.A, t.joint_r, t.load))
+    _check_uncoupled(load, t.end)
     r = tree_solve.pullback(model, f, A) + joint_r
-    zero = jnp.zeros_like(joint_r)
-    by_q, by_q_balls = _on_joints(tree, t.load.dtau_dq, zero)
-    by_v, by_v_balls = _on_joints(tree, t.load.dtau_dv, zero)
+    by_q, by_q_balls = joint_fields.on_joints(model, load.dtau_dq)
+    by_v, by_v_balls = joint_fields.on_joints(model, load.dtau_dv)
     d = model.armature * t.accel.scalar[0, 0] - by_q - by_v * t.rate.scalar[0, 0]
-    blocks, form = None, None
+    blocks = None
     if t.accel.balls is not None and t.rate.balls is not None:
-        blocks = model.armature[tree.ball_v][..., None] * t.accel.balls[0, 0]
-        blocks = blocks - 0.5 * joints.hat(joint_r[tree.ball_v])
+        blocks = model.armature[balls][..., None] * t.accel.balls[0, 0]
+        blocks = blocks - 0.5 * joints.hat(joint_r[balls])
         blocks = blocks - by_q_balls - matmul(by_v_balls, t.rate.balls[0, 0])
-    acting_here = [jax.tree.map(lambda x: x[0], p) for p in t.load.pulls]
-    slopes = [_slope(p.by_P, p.by_V, eq.D[0, 0]) for p in acting_here]
+    parts, slopes = list(load.pulls), [_slope(p.by_P, p.by_V, eq.D[0, 0]) for p in load.pulls]
     if t.end is not None:
-        acting_here = acting_here + list(t.end.pulls)
-        slopes = slopes + [_slope(p.by_P, p.by_V, 1.0) for p in t.end.pulls]
-        by_q, by_q_balls = _on_joints(tree, _lead(t.end.dtau_dq), zero)
-        by_v, by_v_balls = _on_joints(tree, _lead(t.end.dtau_dv), zero)
+        parts, slopes = parts + list(t.end.pulls), slopes + [_slope(p.by_P, p.by_V, 1.0) for p in t.end.pulls]
+        by_q, by_q_balls = joint_fields.on_joints(model, t.end.dtau_dq)
+        by_v, by_v_balls = joint_fields.on_joints(model, t.end.dtau_dv)
         d = d - by_q - by_v
         if blocks is not None:
             blocks = blocks - by_q_balls - matmul(by_v_balls, _ball_log_slopes(model, z[0]))
-    if acting_here:
-        form = pulls.total_link_form(model, f, f, acting_here, slopes)
-        form = None if form is None else -form
-    d = d if blocks is None else d.at[tree.ball_v].set(0.0)
-    return r, tree_solve.Matrix(f, eq.C[0, 0], A, d, blocks, form)
+    form = pulls.total_link_form(model, f, f, parts, slopes)
+    d = d if blocks is None else d.at[balls].set(0.0)
+    return r, tree_solve.Matrix(f, eq.C[0, 0], A, d, blocks, None if form is None else -form)
 
 
-def _lead(x: jax.Array | None) -> jax.Array | None:
-    return None if x is None else x[None]
-
-
-def _on_joints(tree: kin.Tree, slope: jax.Array | None, zero: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The diagonal (nv,) and the blocks of the balls (nball,3,3) of a force's derivative (1,nv) or (1,nv,nv)."""
-    slope = zero[None] if slope is None else slope
-    if slope.ndim == 3:
-        return jnp.diagonal(slope[0]), slope[0][tree.ball_v[:, :, None], tree.ball_v[:, None, :]]
-    return slope[0], slope[0][tree.ball_v][..., None] * jnp.eye(3, dtype=zero.dtype)
+def _check_uncoupled(*loads: Load | None) -> None:
+    if any(p.couples for load in loads if load is not None for p in load.pulls):
+        raise OptionError(
+            "linear_solver is 'tree', but a force couples two links (connect, weld, contact between bodies), which "
+            "makes a loop of the tree; use linear_solver='auto' or 'dense'"
+        )
 
 
 def energy(model: Model, s: Here, eq: Equation, z: jax.Array, h: Any = 1.0) -> jax.Array:
@@ -413,116 +393,18 @@ def _exponential_coordinates(model: Model, blocks: jax.Array, joint_r: jax.Array
     return blocks.at[stage, stage, rows, columns].add(-0.5 * joints.hat(joint_r[:, t.ball_v]))
 
 
-# --- before and after the solve --------------------------------------------------------------------------
-
-
 def stage_rates(eq: Equation, st: Stages) -> Field:
     """Dt V_i of the stages."""
     known = _known(eq.rate, 1.0, st.delta)
     return jax.tree.map(lambda x, y: jnp.tensordot(eq.D, x, axes=1) + y, st.delta, known)
 
 
-def mass_solve(
-    model: Model, f: kin.Frames, b: jax.Array, damping: "Damping | None" = None, *, twin="parallel", dense=True
-) -> jax.Array:
-    """(mass_matrix + damping)⁻¹ b (nv,)."""
-    if dense:
-        mass = TWINS[twin].mass_matrix(model, f)
-        return lanes.solve(mass if damping is None else mass + damping_matrix(model, f, damping), b)
-    matrix, t = tree_solve.mass(model, f), kin.tree(model.topology)
-    if damping is not None:
-        d, blocks = _on_joints(t, _lead(damping.joints), jnp.zeros_like(b))
-        matrix = matrix._replace(d=matrix.d + d.at[t.ball_v].set(0.0), blocks=blocks, form=damping.links)
-    return tree_solve.solve(model, matrix, b)
+def end_velocity(model: Model, eq: Equation, st: Stages, mass: dynamics.Mass, **how) -> jax.Array:
+    """The rate of the field at the end node, projected: v_{k+1} = mass⁻¹ ∂I(V_end, q_{k+1})/∂q_b. (nv,).
 
-
-class Damping(NamedTuple):
-    """−∂(generalised force)/∂v: of the joints (nv,) or (nv,nv), and of the links' points, a form (N,6,6)."""
-
-    joints: jax.Array
-    links: jax.Array | None
-
-
-def damping_of(model: Model, f: kin.Frames, load: Load, scale) -> Damping | None:
-    """Scale × the Damping of a load at frames f, couplings of links left out; None if nothing depends on velocities."""
-    alone = [p for p in load.pulls if not p.couples]
-    links = pulls.total_link_form(model, f, f, alone, [p.by_V for p in alone])
-    if load.dtau_dv is None and links is None:
-        return None
-    joint = jnp.zeros_like(model.armature) if load.dtau_dv is None else -scale * load.dtau_dv
-    return Damping(joint, None if links is None else -scale * links)
-
-
-def damping_matrix(model: Model, f: kin.Frames, damping: Damping) -> jax.Array:
-    """(nv,nv)."""
-    joint = _full(damping.joints[None])[0]
-    return joint if damping.links is None else joint + pulls.twist_form(model, f, f, damping.links)
-
-
-def mass_times(model: Model, f: kin.Frames, x: jax.Array, *, twin: str = "parallel", dense: bool = True) -> jax.Array:
-    """mass_matrix x (nv,)."""
-    if dense:
-        return TWINS[twin].mass_matrix(model, f) @ x
-    return tree_solve.multiply(model, tree_solve.mass(model, f), x)
-
-
-def pull(model: Model, f: kin.Frames, A: jax.Array, *, twin: str = "parallel", dense: bool = True) -> jax.Array:
-    """Σ_l <∂T^l/∂q_x, A^l> (nv,): Alg. 4, by masks (quick for few links) or by sweeps (O(N))."""
-    return TWINS[twin].pullback(model, f, A) if dense else tree_solve.pullback(model, f, A)
-
-
-def end_velocity(model: Model, eq: Equation, st: Stages, **how) -> jax.Array:
-    """The rate of the field at the end node, projected: v_{k+1} = mass_matrix⁻¹ ∂I(V_end, q_{k+1})/∂q_b. (nv,).
-
-    `how`: the twin, and whether dense matrices are wanted, as in `pull`.
+    `mass` is that of the end. `how`: the twin, and whether dense matrices are wanted, as in `dynamics.pullback`.
     """
     V, f = jax.tree.map(lambda x: x[-1], (stage_rates(eq, st), st.frames))
-    p = pull(model, f, matmul(V.T, model.second_moment), **how)
+    p = dynamics.pullback(model, f, matmul(V.T, model.second_moment), **how)
     p = p + model.armature * joint_fields.pullback(model, st.z[-1], V.joint)
-    return mass_solve(model, f, p, **how) / eq.dt
-
-
-def acceleration(model: Model, q, v, time, control, *, twin: str = "parallel", dense: bool = True) -> jax.Array:
-    """Joint acceleration (nv,) of the continuous system at (q, v): what a step tends to as dt → 0."""
-    L = kin.local_transforms(model, q)
-    T = TWINS[twin].world_transforms(model, L)
-    f = kin.with_screws(model, kin.shift(T, kin.center_of_mass(model, T)), L)
-    V = kin.velocity_field(model, f, v)
-    load = total_load(model, instant(q, v, T, V, jnp.asarray(time, model.dtype), control))
-    A = matmul(kin.centripetal_field(model, f, v), model.second_moment)
-    tau = generalised_force(model, f, load, A, twin=twin, dense=dense)
-    return mass_solve(model, f, tau, twin=twin, dense=dense)
-
-
-def generalised_force(model: Model, f: kin.Frames, load: Load, A=None, **how) -> jax.Array:
-    """τ − ∂T/∂q · (∂Q/∂T + A) (nv,), N or N m: the forces of a Load, less an inertial field A."""
-    tau = jnp.zeros(model.nv, f.T.dtype) if load.tau is None else load.tau
-    for field in (A, field_of(load, model.topology.n_links)):
-        tau = tau if field is None else tau - pull(model, f, field, **how)
-    return tau
-
-
-def acceleration_field(model: Model, f: kin.Frames, z: jax.Array, v: jax.Array, a: jax.Array) -> Field:
-    """Second time derivative of the field at frames f, increment z, velocity v, joint acceleration a."""
-    T = kin.velocity_field(model, f, a) + kin.centripetal_field(model, f, v)
-    return Field(T, joint_fields.second_rate(model, v, a, z))
-
-
-def residual_scale(model: Model) -> jax.Array:
-    """Divides a whitened residual (kg^½ m) into a relative position error: √(total mass) · typical length."""
-    return jnp.sqrt(kin.total_mass(model)) * kin.length_scale(model)
-
-
-def kinetic_energy(model: Model, q: jax.Array, v: jax.Array) -> jax.Array:
-    """½ Σ tr(V M Vᵀ) + ½ armature v², J."""
-    V = kin.velocity_field(model, kin.frames(model, q), v)
-    return 0.5 * jnp.sum(matmul(V, model.second_moment) * V) + 0.5 * jnp.sum(model.armature * v**2)
-
-
-def momentum(model: Model, q: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Linear momentum (3,) kg m/s and angular momentum (3,) kg m²/s about the world's origin."""
-    f = kin.frames(model, q)
-    V = kin.velocity_field(model, f, v)
-    linear = jnp.sum(matvec(V, model.second_moment[:, :, 3]), axis=0)
-    N = jnp.sum(matmul(matmul(V, model.second_moment), joints.transpose(f.T)), axis=0)
-    return linear, joints.vee(N)
+    return dynamics.solve(model, mass, p) / eq.dt

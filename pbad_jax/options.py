@@ -7,10 +7,10 @@ import numbers
 
 import jax.numpy as jnp
 
+from pbad_jax.dynamics import TWINS, couples
 from pbad_jax.errors import OptionError
 from pbad_jax.forces.law import acting, is_conservative
 from pbad_jax.model import Model
-from pbad_jax.objectives import TWINS
 from pbad_jax.schemes import NAMES, Dirk, Scheme, Variational, radau
 from pbad_jax.solving import Solver
 
@@ -41,7 +41,7 @@ class Options:
         account: whether `info.work` and `info.numerical_work` are computed.
         linear_solver: "dense": LU of the Newton matrix. "tree": one sweep inward and one outward, O(N), no matrix; for
             lm with one unknown configuration at a time (radau(1), legendre(2), dirk). "auto": tree for those from 150
-            degrees of freedom on.
+            degrees of freedom on, where no force couples links.
         recurrence: "parallel" (O(log N) deep, the default) or "serial" (the paper's Algorithms 1-3).
 
     Raises:
@@ -183,7 +183,8 @@ def _dense(options: Options, model: Model) -> bool:
         return options.linear_solver == "dense"
     assert not isinstance(options.scheme, str)
     fits = options.scheme.m == 1 and not isinstance(options.scheme, Variational)
-    return not (fits and options.solver == "lm" and options.recurrence == "parallel" and model.nv >= LARGE)
+    fits = fits and options.solver == "lm" and options.recurrence == "parallel" and model.nv >= LARGE
+    return not fits or couples(model)
 
 
 def _objective(options: Options, model: Model) -> str:

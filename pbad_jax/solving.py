@@ -59,6 +59,11 @@ class Outcome(NamedTuple):
     work: jax.Array  # (nforces,) J; (0,) unless asked for
 
 
+def residual_scale(model: Model) -> jax.Array:
+    """Divides a whitened residual (kg^½ m) into a relative position error: √(total mass) · typical length."""
+    return jnp.sqrt(kin.total_mass(model)) * kin.length_scale(model)
+
+
 def outcome(model: Model, found: continuation.State, z, v, history, work) -> Outcome:
     """The Outcome of a step that needed one solve."""
     move = jnp.max(jnp.abs(found.attempt.newton.reshape(-1, model.nv)), axis=0)
@@ -68,7 +73,7 @@ def outcome(model: Model, found: continuation.State, z, v, history, work) -> Out
         history=history,
         status=found.status,
         iterations=found.iterations,
-        residual=found.attempt.norm / objectives.residual_scale(model),
+        residual=found.attempt.norm / residual_scale(model),
         reached=found.h_done,
         damping=found.attempt.damping,
         worst=jnp.argmax(move).astype(jnp.int32),
@@ -146,7 +151,7 @@ def find(model: Model, solver: Solver, s: Here, equations: Equations, direction,
         simplified=None if equations.simplified is None else functools.partial(_on_equations, equations.simplified),
         data=(model, equations.data),
     )
-    settings = lm.Settings(solver.tolerance * objectives.residual_scale(model), solver.max_iterations)
+    settings = lm.Settings(solver.tolerance * residual_scale(model), solver.max_iterations)
     return continuation.solve(family, settings, status=status)
 
 
@@ -222,7 +227,7 @@ def _by_lbfgs(model: Model, solver: Solver, s: Here, equations: Equations, direc
             return jnp.sqrt(2.0 * value)
         return jnp.linalg.norm(lm.whiten(metric, equations.evaluate(point(y)[0], 1.0)[0]))
 
-    tolerance = solver.tolerance * objectives.residual_scale(model)
+    tolerance = solver.tolerance * residual_scale(model)
     y = jnp.zeros(direction.size, s.q.dtype)
     found = lbfgs.minimise(objective, norm, tolerance, solver.max_iterations, y, status=status)
     z, _ = point(found.y)

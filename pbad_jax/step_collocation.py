@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax import accounts, continuation, lanes, objectives
+from pbad_jax import accounts, continuation, dynamics, lanes, objectives
 from pbad_jax import kinematics as kin
 from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.errors import Status
@@ -26,7 +26,9 @@ def step(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: State
         found = _from_radau(model, scheme, solver, s, eq, found)
     z = found.attempt.x
     st = objectives.stages(model, s, z)
-    v = objectives.end_velocity(model, eq, st, twin=solver.twin, dense=solver.dense)
+    how = {"twin": solver.twin, "dense": solver.dense}
+    mass = dynamics.mass(model, jax.tree.map(lambda x: x[-1], st.frames), **how)
+    v = objectives.end_velocity(model, eq, st, mass, **how)
     history = kin.compose_increment(model, s.q, z[-2]) if scheme.m > 1 else s.q
     work = jnp.zeros(0, s.q.dtype)
     if solver.account:

@@ -6,16 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax import accounts, joint_fields, objectives
+from pbad_jax import accounts, dynamics, joint_fields, objectives
 from pbad_jax import kinematics as kin
 from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.branch import is_continuous
 from pbad_jax.errors import Status
 from pbad_jax.forces.law import total_load
 from pbad_jax.impulses import Kicked, kicked
+from pbad_jax.joint_fields import Field
 from pbad_jax.joints import matmul
 from pbad_jax.model import Model, State
-from pbad_jax.objectives import Equation, Field, Here
+from pbad_jax.objectives import Equation, Here
 from pbad_jax.schemes import Dirk
 from pbad_jax.solving import Outcome, Solver, displacements, find, of_stages, outcome
 
@@ -105,10 +106,11 @@ def _stage(model: Model, table: _Table, solver: Solver, dt, s: Here, i, done: _D
 
     st = objectives.stages(model, s, found.attempt.x)
     z, f = found.attempt.x[0], jax.tree.map(lambda x: x[0], st.frames)
-    v = objectives.end_velocity(model, eq, st, **how)
-    a = _acceleration(model, table.gamma * dt, s, eq, st, v, **how)
+    mass = dynamics.mass(model, f, **how)
+    v = objectives.end_velocity(model, eq, st, mass, **how)
+    a = _acceleration(model, table.gamma * dt, s, eq, st, v, mass, **how)
     rate = Field(kin.velocity_field(model, f, v), joint_fields.rate(model, v, z))
-    second = objectives.acceleration_field(model, f, z, v, a)
+    second = dynamics.acceleration_field(model, f, z, v, a)
 
     work = done.outcome.work
     if solver.account:
@@ -118,33 +120,33 @@ def _stage(model: Model, table: _Table, solver: Solver, dt, s: Here, i, done: _D
     return _Done(_put(done.rates, i, rate, dt), _put(done.accelerations, i, second, dt**2), z, v, ended)
 
 
-def _acceleration(model: Model, gamma_dt, s: Here, eq: Equation, st: objectives.Stages, v: jax.Array, **how):
+def _acceleration(
+    model: Model, gamma_dt, s: Here, eq: Equation, st: objectives.Stages, v: jax.Array, mass: dynamics.Mass, **how
+) -> jax.Array:
     """The joint acceleration (nv,) at the projected rates v: M a = τ(v) − <∂T/∂q, Γ M>.
 
     The stage was solved with τ(u) at the scheme's own rates u, which differ from v by O(dt²). A stiff damper would make
     much of that, so a = a(u) + (1 − (1 − W)³) M⁻¹(τ(v) − τ(u)), W = (M − γ dt ∂τ/∂v)⁻¹ M: a(v) but for terms of third
     order in dt ∂τ/∂v where they are small, and bounded where they are large.
     """
-    z, time = st.z[0], s.time + eq.nodes[0] * eq.dt
-    q, f = kin.compose_increment(model, s.q, z), jax.tree.map(lambda x: x[0], st.frames)
-    rates = joint_fields.pullback(model, z, objectives.stage_rates(eq, st).joint[0]) / eq.dt
-
-    V = objectives.stage_rates(eq, st).T[0] / eq.dt
+    z, time, f = st.z[0], s.time + eq.nodes[0] * eq.dt, jax.tree.map(lambda x: x[0], st.frames)
+    q, rate = kin.compose_increment(model, s.q, z), objectives.stage_rates(eq, st)
 
     def load(v, V):
         return total_load(model, objectives.point(model, s, q, v, f, V, time, eq.dt), "stages")
 
-    solved, exact = load(rates, V), load(v, kin.velocity_field(model, f, v))
+    solved = load(joint_fields.pullback(model, z, rate.joint[0]) / eq.dt, rate.T[0] / eq.dt)
     inertial = matmul(kin.centripetal_field(model, f, v), model.second_moment)
-    taken = objectives.generalised_force(model, f, solved, inertial, **how)
-    a = objectives.mass_solve(model, f, taken, **how)
-    damping = objectives.damping_of(model, f, solved, gamma_dt)
+    taken = dynamics.generalised_force(model, f, solved, inertial, **how)
+    a = dynamics.solve(model, mass, taken)
+    damping = dynamics.damping_of(model, f, solved, gamma_dt)
     if damping is None:
         return a
-    left = objectives.generalised_force(model, f, exact, inertial, **how) - taken
+    exact, matrix = load(v, kin.velocity_field(model, f, v)), dynamics.damped(model, f, mass, damping)
+    left = dynamics.generalised_force(model, f, exact, inertial, **how) - taken
     for _ in range(3):
-        more = objectives.mass_solve(model, f, left, damping, **how)
-        left, a = left - objectives.mass_times(model, f, more, **how), a + more
+        more = dynamics.solve(model, matrix, left)
+        left, a = left - dynamics.times(model, mass, more), a + more
     return a
 
 

@@ -3,13 +3,14 @@
 import jax
 import jax.numpy as jnp
 
-from pbad_jax import accounts, joint_fields, lanes, objectives
+from pbad_jax import accounts, dynamics, joint_fields, objectives
 from pbad_jax import kinematics as kin
 from pbad_jax.forces.law import total_load
 from pbad_jax.impulses import kicked
+from pbad_jax.joint_fields import Field
 from pbad_jax.joints import matmul
 from pbad_jax.model import Model, State
-from pbad_jax.objectives import Field, Here
+from pbad_jax.objectives import Here
 from pbad_jax.schemes import Variational
 from pbad_jax.solving import Equations, Outcome, Solver, find, outcome
 
@@ -18,9 +19,9 @@ def step(model: Model, scheme: Variational, solver: Solver, dt, s: Here, state: 
     """Solve p_k = <∂T_k/∂q, (T_{k+1} − T_k) M>/dt − dt τ_k/2 for q_{k+1}; then p_{k+1} from the same at q_{k+1}."""
     del scheme, state
     kick = kicked(model, solver, dt, s, status)
-    s, recurrence = kick.here, objectives.TWINS[solver.twin]
+    s, recurrence = kick.here, dynamics.TWINS[solver.twin]
     first = objectives.point(model, s, s.q, s.v, s.frames, s.V.T, s.time, dt)
-    tau = objectives.generalised_force(model, s.frames, total_load(model, first, "stages"), twin=solver.twin)
+    tau = dynamics.generalised_force(model, s.frames, total_load(model, first, "stages"), twin=solver.twin)
     assert s.mass is not None  # options.py sees to it
     momentum = s.mass @ s.v
 
@@ -43,7 +44,7 @@ def step(model: Model, scheme: Variational, solver: Solver, dt, s: Here, state: 
     st = objectives.stages(model, s, z)
     delta, f = jax.tree.map(lambda x: x[0], (st.delta, st.frames))
     mass = recurrence.mass_matrix(model, f)
-    free = lanes.solve(mass, tested_at(f, z[0], z, delta) / dt)
+    free = dynamics.solve(model, mass, tested_at(f, z[0], z, delta) / dt)
     q = kin.compose_increment(model, s.q, z[0])
     v = _half_kick(model, s, q, free, f, mass, dt, solver.twin)
     work = kick.work
@@ -72,6 +73,6 @@ def _half_kick(model: Model, s: Here, q, v, f, mass, dt, twin) -> jax.Array:
     """The v (nv,) with mass (v − v_free) = dt τ(q, v)/2, by one Newton step: exact for forces linear in v."""
     at = objectives.point(model, s, q, v, f, kin.velocity_field(model, f, v), s.time + dt, dt)
     load = total_load(model, at, "stages")
-    damping = objectives.damping_of(model, f, load, 0.5 * dt)
-    matrix = mass if damping is None else mass + objectives.damping_matrix(model, f, damping)
-    return v + lanes.solve(matrix, 0.5 * dt * objectives.generalised_force(model, f, load, twin=twin))
+    damping = dynamics.damping_of(model, f, load, 0.5 * dt)
+    matrix = mass if damping is None else dynamics.damped(model, f, mass, damping)
+    return v + dynamics.solve(model, matrix, 0.5 * dt * dynamics.generalised_force(model, f, load, twin=twin))

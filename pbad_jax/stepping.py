@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pbad_jax import accounts, objectives, step_collocation, step_dirk, step_info, step_variational, substeps
+from pbad_jax import accounts, energy, objectives, step_collocation, step_dirk, step_info, step_variational, substeps
 from pbad_jax import kinematics as kin
 from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.branch import is_continuous
@@ -105,7 +105,7 @@ def _attempt(model: Model, scheme, how: Solver, dt, state: State, control) -> tu
     work = numerical = None
     if how.account:
         work = accounts.exact_where_known(model, state, after, jnp.where(good, found.work, 0.0), control)
-        gained = objectives.kinetic_energy(model, after.q, after.v) - objectives.kinetic_energy(model, state.q, state.v)
+        gained = energy.kinetic_energy(model, after) - energy.kinetic_energy(model, state)
         numerical = gained - jnp.sum(work)
     info = dataclasses.replace(
         step_info.empty(model, account=False),

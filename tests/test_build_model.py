@@ -10,7 +10,7 @@ import pytest
 from helpers import DTYPE, TOL, TOPOLOGIES, assert_close, random_bodies, random_inertia, random_model, random_q
 
 import pbad_jax as pbad
-from pbad_jax import Body, Joint, inertia, objectives
+from pbad_jax import Body, Joint, dynamics, inertia
 from pbad_jax import kinematics as kin
 from pbad_jax.atom_parallel import mass_matrix
 
@@ -18,9 +18,10 @@ I3 = np.eye(3)
 
 
 @jax.jit
-def dynamics(model, q, v):
+def seen(model, q, v):
+    """Mass matrix, acceleration and poses."""
     zero = jnp.zeros((), q.dtype)
-    qacc = objectives.acceleration(model, q, v, zero, jnp.zeros(model.nu, q.dtype))
+    qacc = dynamics.acceleration(model, q, v, zero, jnp.zeros(model.nu, q.dtype))
     poses = kin.forward_kinematics(model, q)
     return mass_matrix(model, kin.frames(model, q)), qacc, poses
 
@@ -102,8 +103,8 @@ def test_at_its_reference_a_body_sits_where_it_was_put():
 def test_springs_rest_at_q0_by_default():
     joints = [Joint("hinge", name="h", stiffness=2.0, reference=0.4)]
     model = pbad.build_model([Body("b", 1, inertia=I3, joints=joints)], gravity=(0, 0, 0))
-    at_rest = dynamics(model, jnp.asarray([0.4], DTYPE), jnp.zeros(1, DTYPE))[1]
-    pulled = dynamics(model, jnp.asarray([0.9], DTYPE), jnp.zeros(1, DTYPE))[1]
+    at_rest = seen(model, jnp.asarray([0.4], DTYPE), jnp.zeros(1, DTYPE))[1]
+    pulled = seen(model, jnp.asarray([0.9], DTYPE), jnp.zeros(1, DTYPE))[1]
     assert_close(at_rest, [0.0], 1e-6)
     assert_close(pulled, [-2.0 * 0.5], 1e-6)
 
@@ -144,7 +145,7 @@ def test_a_body_split_into_two_welded_halves():
     ])  # fmt: skip
     q, v = jnp.asarray(random_q(whole, rng, "generic") * 0.1, DTYPE), jnp.asarray(rng.normal(size=5), DTYPE)
     q = q.at[2:].set(q[2:] / jnp.linalg.norm(q[2:]))
-    for a, b in zip(dynamics(whole, q, v)[:2], dynamics(halves, q, v)[:2]):
+    for a, b in zip(seen(whole, q, v)[:2], seen(halves, q, v)[:2]):
         assert_close(a, b, 100 * TOL["autodiff"])
 
 
@@ -161,7 +162,7 @@ def test_compound_joints_are_their_primitives(compound, primitives):
     one = pbad.build_model([Body("b", joints=[Joint(compound, axes, name="j", anchor=(0.1, 0, 0))], **shared)])
     two = pbad.build_model([Body("b", joints=parts, **shared)])
     q, v = (jnp.asarray(x, DTYPE) for x in rng.normal(size=(2, len(primitives))))
-    for a, b in zip(jax.tree.leaves(dynamics(one, q, v)), jax.tree.leaves(dynamics(two, q, v))):
+    for a, b in zip(jax.tree.leaves(seen(one, q, v)), jax.tree.leaves(seen(two, q, v))):
         assert_close(a, b, TOL["twin"] * 10)
 
 
@@ -171,8 +172,8 @@ def test_a_locked_axis_makes_a_universal_a_hinge():
     model = pbad.build_model([Body("b", joints=[Joint("universal", name="u")], **shared)])
     model = dataclasses.replace(model, armature=jnp.asarray([0.0, 1e12], DTYPE))
     single = pbad.build_model([Body("b", joints=[Joint("hinge", (1, 0, 0), name="h")], **shared)])
-    one = dynamics(model, jnp.asarray([0.7, 0.0], DTYPE), jnp.asarray([1.1, 0.0], DTYPE))[1]
-    two = dynamics(single, jnp.asarray([0.7], DTYPE), jnp.asarray([1.1], DTYPE))[1]
+    one = seen(model, jnp.asarray([0.7, 0.0], DTYPE), jnp.asarray([1.1, 0.0], DTYPE))[1]
+    two = seen(single, jnp.asarray([0.7], DTYPE), jnp.asarray([1.1], DTYPE))[1]
     assert_close(one[:1], two, 1e-5 if DTYPE == np.float32 else 1e-10)
 
 
@@ -192,8 +193,8 @@ def test_order_of_the_bodies_does_not_matter():
         k = places[j.name]
         q2[k.q : k.q + k.nq], v2[k.v : k.v + k.nv] = q[j.q : j.q + j.nq], v[j.v : j.v + j.nv]
         move[j.v : j.v + j.nv] = np.arange(k.v, k.v + k.nv)
-    mass, qacc, _ = dynamics(one, jnp.asarray(q, DTYPE), jnp.asarray(v, DTYPE))
-    mass2, qacc2, _ = dynamics(two, jnp.asarray(q2, DTYPE), jnp.asarray(v2, DTYPE))
+    mass, qacc, _ = seen(one, jnp.asarray(q, DTYPE), jnp.asarray(v, DTYPE))
+    mass2, qacc2, _ = seen(two, jnp.asarray(q2, DTYPE), jnp.asarray(v2, DTYPE))
     assert_close(np.asarray(mass2)[np.ix_(move, move)], mass, TOL["twin"] * 10)
     assert_close(np.asarray(qacc2)[move], qacc, TOL["aba"])
 

@@ -16,8 +16,8 @@ from scipy.spatial.transform import Rotation
 from test_orders import in_steps
 
 import pbad_jax as pbad
+from pbad_jax import dynamics, joint_fields, objectives, schemes, solving
 from pbad_jax import kinematics as kin
-from pbad_jax import objectives, schemes
 from pbad_jax.errors import StepError
 
 S = pbad.Status
@@ -240,13 +240,9 @@ def equations(options, before, after, stiffness, u):
         if options.scheme.m == 2:
             z = jnp.concatenate([kin.increment_between(model, before.q, after.history)[None], z])
         r, J = objectives.residual_and_matrix(model, s, eq, z)
-        return (
-            r,
-            J,
-            s.mass,
-            objectives.end_velocity(model, eq, objectives.stages(model, s, z)),
-            objectives.residual_scale(model),
-        )
+        st = objectives.stages(model, s, z)
+        end = dynamics.mass(model, jax.tree.map(lambda x: x[-1], st.frames))
+        return r, J, s.mass, objectives.end_velocity(model, eq, st, end), solving.residual_scale(model)
 
     return jax.vmap(one)(before, after, stiffness, u)
 
@@ -258,9 +254,9 @@ def last_stage(model, options, s, before, u):
     first, info = step(model, before, u)
     z = kin.increment_between(model, before.q, first.q)
     f = jax.tree.map(lambda x: x[0], objectives.stages(model, s, z[None]).frames)
-    acceleration = objectives.acceleration(model, first.q, first.v, first.time, u)
-    V = objectives.Field(kin.velocity_field(model, f, first.v), objectives.joint_fields.rate(model, first.v, z))
-    A = objectives.acceleration_field(model, f, z, first.v, acceleration)
+    acceleration = dynamics.acceleration(model, first.q, first.v, first.time, u)
+    V = joint_fields.Field(kin.velocity_field(model, f, first.v), joint_fields.rate(model, first.v, z))
+    A = dynamics.acceleration_field(model, f, z, first.v, acceleration)
     # dt² A₂ = (ΔT₂ − a dt V₁)/γ² − dt V_k/γ − a dt² A₁/γ,  dt V₂ = (ΔT₂ − a dt V₁)/γ
     known = jax.tree.map(lambda v, v_k, a_1: (-a * DT * v / g**2 - DT * v_k / g - a * DT**2 * a_1 / g)[None], V, s.V, A)
     rate = jax.tree.map(lambda v: -a * DT * v[None] / g, V)

@@ -13,7 +13,7 @@ from helpers import assert_close
 from test_robots import load_quietly, mjcfs, no_log_file, urdfs  # noqa: F401
 
 import pbad_jax as pbad
-from pbad_jax import forces, objectives
+from pbad_jax import dynamics, forces
 from pbad_jax import kinematics as kin
 from pbad_jax.cli import main
 from pbad_jax.forces.law import instant
@@ -65,7 +65,7 @@ def test_acceleration_is_mujocos(name):
     m = mujoco.MjModel.from_xml_path(str(path))
     bits = mujoco.mjtDisableBit
     m.opt.disableflags |= bits.mjDSBL_CONTACT | bits.mjDSBL_LIMIT | bits.mjDSBL_FRICTIONLOSS
-    acceleration = jax.jit(lambda q, v, u: objectives.acceleration(model, q, v, 0.0, u))
+    acceleration = jax.jit(lambda q, v, u: dynamics.acceleration(model, q, v, 0.0, u))
     rng = np.random.default_rng(0)
     for _ in range(5):
         d = mujoco.MjData(m)
@@ -84,7 +84,7 @@ def fluid_force(model, q, v):
     p = at(model, q, v)
     L = kin.local_transforms(model, p.q)
     f = kin.with_screws(model, kin.shift(p.T, kin.center_of_mass(model, p.T)), L)
-    return objectives.generalised_force(model, f, boxes.load(model, p))
+    return dynamics.generalised_force(model, f, boxes.load(model, p))
 
 
 WET = """<mujoco><option density="{density}" viscosity="{viscosity}" wind="0.3 -0.2 0.5"/><worldbody>

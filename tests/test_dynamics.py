@@ -10,8 +10,8 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import pbad_jax as pbad
+from pbad_jax import dynamics
 from pbad_jax import kinematics as kin
-from pbad_jax import objectives
 
 
 def near_horizontal(model, n):
@@ -77,7 +77,7 @@ def test_first_order_schemes_never_fail(scheme):
 def reference(model, state, t):
     """(q, v) at t by DOP853 on the hand-written joint acceleration; scalar joints only."""
     n = model.nv
-    accel = jax.jit(lambda q, v: objectives.acceleration(model, q, v, 0.0, jnp.zeros(model.nu)))
+    accel = jax.jit(lambda q, v: dynamics.acceleration(model, q, v, 0.0, jnp.zeros(model.nu)))
 
     def f(_, y):
         return np.concatenate([y[n:], accel(y[:n], y[n:])])
@@ -154,7 +154,7 @@ def test_small_steps_tend_to_the_joint_acceleration(scheme):
     """(v_1 − v_0)/dt → acceleration, first order in dt; MuJoCo's agreement with `acceleration` is tested elsewhere."""
     model = free_tree()
     state = moving(model, 3)
-    a = objectives.acceleration(model, state.q, state.v, 0.0, jnp.zeros(0))
+    a = dynamics.acceleration(model, state.q, state.v, 0.0, jnp.zeros(0))
     errors = []
     for dt in (1e-3, 5e-4):
         new, info = pbad.make_step(pbad.Options(dt=dt, scheme=scheme, tolerance=1e-13))(model, state)

@@ -16,7 +16,7 @@ from test_linear_solver import both
 from test_objectives import SCHEMES, draw
 
 import pbad_jax as pbad
-from pbad_jax import Actuator, Body, Geom, Joint, ModelError, forces, objectives
+from pbad_jax import Actuator, Body, Geom, Joint, ModelError, dynamics, forces
 from pbad_jax import kinematics as kin
 from pbad_jax.forces.law import Point, Start, field_of
 from pbad_jax.forces.surfaces import safe_norm
@@ -265,7 +265,7 @@ def generalised(model, q, field, tau, slope):
     load = forces.Load(field=field, tau=tau)
     T, _, by_q, _ = jnp.split(slope, np.cumsum([field.size, field.size, model.nv]))
     by_T = jax.jacfwd(lambda delta: kin.transforms(model, kin.retract(model, q, delta)).ravel())(jnp.zeros_like(tau))
-    return objectives.generalised_force(model, kin.frames(model, q), load), -by_q - T @ by_T
+    return dynamics.generalised_force(model, kin.frames(model, q), load), -by_q - T @ by_T
 
 
 def expected(load: forces.Load, links: int) -> dict[str, np.ndarray]:

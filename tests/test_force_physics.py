@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import pbad_jax as pbad
-from pbad_jax import Actuator, Body, Geom, Joint, forces, objectives, stepping
+from pbad_jax import Actuator, Body, Geom, Joint, dynamics, forces, stepping
 from pbad_jax.options import solver
 
 pytestmark = pytest.mark.float64
@@ -500,7 +500,7 @@ def test_go2_stands(scheme):
 
     def lowest(q):
         state = pbad.make_state(model, q)
-        return -float(jnp.max(law.depth(model, objectives.instant_of(model, state, jnp.zeros(0)))))
+        return -float(jnp.max(law.depth(model, dynamics.instant_of(model, state, jnp.zeros(0)))))
 
     q[2] -= lowest(q)
     r = run(model, pbad.make_state(model, q), 0.02, 10.0, scheme)
@@ -569,7 +569,7 @@ def gaps(model, law, r: Run) -> np.ndarray:
     @jax.vmap
     def of(q, v):
         state = pbad.make_state(model, q, v)
-        return jnp.linalg.norm(law.gap(model, objectives.instant_of(model, state, jnp.zeros(0))), axis=-1)
+        return jnp.linalg.norm(law.gap(model, dynamics.instant_of(model, state, jnp.zeros(0))), axis=-1)
 
     return np.asarray(of(r.q, r.v))
 

@@ -16,6 +16,7 @@ STEPS = [
     "joint_fields",
     "pulls",
     "tree_solve",
+    "dynamics",
     "objectives",
     "energy",
     "branch",

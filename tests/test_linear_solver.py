@@ -69,3 +69,15 @@ def test_auto_takes_the_tree_for_large_models_and_says_where_it_cannot():
     for bad in (dict(scheme="radau2"), dict(scheme="variational"), dict(scheme="radau1", recurrence="serial")):
         with pytest.raises(pbad.OptionError, match="linear_solver 'tree'"):
             pbad.Options(dt=0.1, linear_solver="tree", **bad)
+
+
+def test_loops_are_not_for_the_tree_solve(monkeypatch):
+    """A force that couples links is refused by linear_solver='tree', and makes "auto" take matrices."""
+    monkeypatch.setattr(options, "LARGE", 1)
+    chain = pbad.chain(3, joint="hinge")
+    loop = pbad.with_forces(chain, *chain.forces, pbad.forces.connect(chain, "link0", "link2"))
+    state = pbad.make_state(loop)
+    with pytest.raises(pbad.OptionError, match="'tree', but a force couples two links"):
+        jax.eval_shape(pbad.make_step(pbad.Options(dt=0.01, scheme="radau1", linear_solver="tree")), loop, state)
+    assert not options.solver(pbad.Options(dt=0.01, scheme="radau1"), chain).dense
+    assert options.solver(pbad.Options(dt=0.01, scheme="radau1"), loop).dense

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import pbad_jax as pbad
-from pbad_jax import atom_parallel, forces, joints, kinematics, objectives
+from pbad_jax import atom_parallel, dynamics, forces, joints, kinematics
 from pbad_jax.forces.law import instant
 from pbad_jax.io import mjcf
 from pbad_jax.io.load import LoadReport
@@ -162,7 +162,7 @@ def test_acceleration_is_mujocos(name):
         control = np.random.default_rng(seed + 9).normal(size=m.nu)
         d.qpos[:], d.qvel[:], d.ctrl[:] = q, v, control
         mujoco.mj_forward(m, d)
-        ours = objectives.acceleration(model, jnp.asarray(q), jnp.asarray(v), 0.0, jnp.asarray(control))
+        ours = dynamics.acceleration(model, jnp.asarray(q), jnp.asarray(v), 0.0, jnp.asarray(control))
         np.testing.assert_allclose(ours, d.qacc, rtol=1e-8, atol=1e-8)
 
 
@@ -196,7 +196,7 @@ def test_disabled_flags_are_honoured():
     d.qpos[:], d.qvel[:] = random_state(m)
     d.ctrl[:] = 3.0
     mujoco.mj_forward(m, d)
-    ours = objectives.acceleration(model, jnp.asarray(d.qpos), jnp.asarray(d.qvel), 0.0, jnp.asarray(d.ctrl))
+    ours = dynamics.acceleration(model, jnp.asarray(d.qpos), jnp.asarray(d.qvel), 0.0, jnp.asarray(d.ctrl))
     np.testing.assert_allclose(ours, d.qacc, rtol=1e-8, atol=1e-8)
 
 
@@ -210,7 +210,7 @@ def test_actuator_force_range_of_a_joint_is_folded_in():
         d.ctrl[:] = u
         mujoco.mj_forward(m, d)
         zero = jnp.zeros(1)
-        np.testing.assert_allclose(objectives.acceleration(model, zero, zero, 0.0, jnp.array([u])), d.qacc, rtol=1e-9)
+        np.testing.assert_allclose(dynamics.acceleration(model, zero, zero, 0.0, jnp.array([u])), d.qacc, rtol=1e-9)
 
 
 TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
@@ -413,8 +413,8 @@ def test_urdf_joint_body_and_shapes():
     assert float(model.geometry.rgba[2, 3]) == 0  # collision shapes are there, but hidden
     assert any("effort limits" in x for x in report.inactive) and any("velocity limits" in x for x in report.inactive)
     z, one = jnp.zeros(1), jnp.ones(1)
-    base = objectives.acceleration(model, z, z, 0.0, jnp.zeros(0))
-    damped = objectives.acceleration(model, z, one, 0.0, jnp.zeros(0)) - base
+    base = dynamics.acceleration(model, z, z, 0.0, jnp.zeros(0))
+    damped = dynamics.acceleration(model, z, one, 0.0, jnp.zeros(0)) - base
     inertia = 1 + 2 * 0.25
     friction = 0.1 / np.sqrt(1 + 1e-4)  # at 1 rad/s, with a stick speed of 0.01 rad/s
     np.testing.assert_allclose(damped, -(0.7 + friction) / inertia, rtol=1e-6)

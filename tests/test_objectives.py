@@ -30,8 +30,8 @@ from hypothesis import strategies as st
 from mjcf import mujoco, mujoco_model
 
 import pbad_jax as pbad
+from pbad_jax import dynamics, objectives
 from pbad_jax import kinematics as kin
-from pbad_jax import objectives
 from pbad_jax.forces.law import instant, total_load
 
 SCHEMES = {s.name: s for s in (pbad.radau(1), pbad.radau(2), pbad.radau(3), pbad.legendre(2), pbad.legendre(3))}
@@ -341,13 +341,14 @@ def test_clipped_actuators_have_no_slope():
 def continuous(model, q, v, u):
     zero = jnp.zeros((), q.dtype)
     poses = kin.forward_kinematics(model, q)
-    mass = objectives.TWINS["parallel"].mass_matrix(model, kin.frames(model, q))
+    mass = dynamics.mass(model, kin.frames(model, q))
+    state = dataclasses.replace(pbad.make_state(model), q=q, v=v)
     return {
-        "qacc": objectives.acceleration(model, q, v, zero, u),
-        "serial": objectives.acceleration(model, q, v, zero, u, twin="serial"),
+        "qacc": dynamics.acceleration(model, q, v, zero, u),
+        "serial": dynamics.acceleration(model, q, v, zero, u, twin="serial"),
         "mass": mass,
-        "energy": objectives.kinetic_energy(model, q, v),
-        "momentum": objectives.momentum(model, q, v),
+        "energy": pbad.kinetic_energy(model, state),
+        "momentum": (pbad.linear_momentum(model, state), pbad.angular_momentum(model, state)),
         "poses": poses,
     }
 

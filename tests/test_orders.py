@@ -14,8 +14,8 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import pbad_jax as pbad
+from pbad_jax import dynamics
 from pbad_jax import kinematics as kin
-from pbad_jax import objectives
 
 pytestmark = [pytest.mark.float64, pytest.mark.filterwarnings("ignore:legendre:UserWarning")]
 
@@ -62,7 +62,7 @@ def derivative(model, q, v):
     zero = jnp.zeros(model.nv, model.dtype)
     q = kin.retract(model, q, zero)
     q_dot = jax.jvp(lambda d: kin.retract(model, q, d), (zero,), (v,))[1]
-    return q_dot, objectives.acceleration(model, q, v, 0.0, jnp.zeros(model.nu, model.dtype))
+    return q_dot, dynamics.acceleration(model, q, v, 0.0, jnp.zeros(model.nu, model.dtype))
 
 
 def reference(model, state, t):
