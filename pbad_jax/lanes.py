@@ -38,7 +38,15 @@ def _solve(A: jax.Array, b: jax.Array) -> jax.Array:
 
 @_solve.def_vmap
 def _solve_lanes(axis_size, in_batched, A, b):
-    A, b = (x if batched else jnp.broadcast_to(x, (axis_size, *x.shape)) for x, batched in zip((A, b), in_batched))
+    """Lanes of b (n,) or (n,k). Where all share one matrix, as the tangents of one lane do, it is factored once."""
+    A_batched, b_batched = in_batched
+    if not A_batched:
+        columns = jnp.moveaxis(b, 0, -1)  # (n,B) or (n,k,B)
+        x = _solve(A, columns.reshape(A.shape[0], -1)).reshape(columns.shape)
+        return jnp.moveaxis(x, -1, 0), True
+    b = b if b_batched else jnp.broadcast_to(b, (axis_size, *b.shape))
+    if b.ndim == 2:
+        return eliminate(A, b[..., None])[0][..., 0], True
     return eliminate(A, b)[0], True
 
 
@@ -53,23 +61,23 @@ def sign_of_determinant(A: jax.Array) -> jax.Array:
 @sign_of_determinant.def_vmap
 def _sign_lanes(axis_size, in_batched, A):
     del axis_size, in_batched
-    return eliminate(A, A[..., 0])[1], True
+    return eliminate(A, A[..., :0])[1], True
 
 
 def eliminate(A: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A⁻¹ b (B,n) and the sign of det A (B,) for lanes A (B,n,n), b (B,n), by Gauss-Jordan elimination.
+    """A⁻¹ b (B,n,k) and the sign of det A (B,) for lanes A (B,n,n), b (B,n,k), by Gauss-Jordan elimination.
 
     Pivots are the largest of their column. Rows are not exchanged: each keeps its place, and the order in which they
     were chosen is applied at the end.
     """
-    lanes, n = b.shape
+    lanes, n = A.shape[:2]
     if n == 0:
-        return b, jnp.ones(lanes, b.dtype)
+        return b, jnp.ones(lanes, A.dtype)
     panel = max(SMALLEST_PANEL, -(-n // PANELS))
-    W = jnp.concatenate([A, b[..., None]], axis=-1)  # columns from the first unfinished one on
+    W = jnp.concatenate([A, b], axis=-1)  # columns from the first unfinished one on
     used = jnp.zeros((lanes, n), bool)
     order = jnp.zeros((lanes, n), jnp.int32)
-    sign = jnp.ones(lanes, b.dtype)
+    sign = jnp.ones(lanes, A.dtype)
     for first in range(0, n, panel):
 
         def column(k, state, first=first):
@@ -89,7 +97,7 @@ def eliminate(A: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
         W = W[:, :, last - first :]
     later = np.triu(np.ones((n, n), bool), 1)
     inversions = jnp.sum(later & (order[:, :, None] > order[:, None, :]), axis=(1, 2))
-    return jnp.take_along_axis(W[:, :, 0], order, axis=1), sign * (1 - 2 * (inversions % 2))
+    return jnp.take_along_axis(W, order[:, :, None], axis=1), sign * (1 - 2 * (inversions % 2))
 
 
 class Factors(NamedTuple):
