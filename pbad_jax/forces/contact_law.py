@@ -136,8 +136,10 @@ def contact(
         at: "step", one implicit impulse a step, for large steps; "stages" for dt of a tenth of a bounce or less.
 
     Raises:
-        ModelError: negative or zero values, no points, points on links that the model has not.
+        ModelError: negative or zero values, no surface, no points, points on links that the model has not.
     """
+    if surface is not None and not callable(getattr(surface, "distance", None)):
+        raise ModelError(f"surface of contact is {surface!r:.60}; it has no distance(P). Make one, as by half_space()")
     points = contact_points(model) if points is None else points
     checks.one_of(at, ("step", "stages"), "at of contact")
     check_points(model, points)

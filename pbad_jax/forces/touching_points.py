@@ -67,6 +67,7 @@ def check_points(model: Model, points: ContactPoints) -> None:
     Raises:
         ModelError: if not.
     """
+    _points_only(points, "points of contact")
     name, n = model.topology.name, model.topology.n_links
     if not points.links:
         raise ModelError(f"contact: model {name!r} has no points that could touch; give its bodies geoms")
@@ -74,8 +75,21 @@ def check_points(model: Model, points: ContactPoints) -> None:
         raise ModelError(f"contact: a point is on link {max(points.links)}; model {name!r} has links 0 to {n - 1}")
 
 
+def _points_only(x, what: str) -> None:
+    if not isinstance(x, ContactPoints):
+        raise ModelError(f"{what}: {x!r:.60} holds no contact points; make some with contact_points or points_on")
+
+
 def joined(*parts: ContactPoints) -> ContactPoints:
-    """All of them."""
+    """All of them.
+
+    Raises:
+        ModelError: nothing to join, or something that is not ContactPoints.
+    """
+    if not parts:
+        raise ModelError("joined: there is nothing to join; give it one or more ContactPoints")
+    for k, part in enumerate(parts):
+        _points_only(part, f"argument {k} of joined")
     return ContactPoints(
         tuple(l for p in parts for l in p.links),
         np.concatenate([p.position for p in parts]),
@@ -94,6 +108,9 @@ def contact_points(model: Model, *, geoms: list[int] | None = None, mesh_points:
     Args:
         model: the model. geoms: indices of the shapes to take; default all that are on bodies and are not only drawn.
         mesh_points: ≥ 4.
+
+    Raises:
+        ModelError: mesh_points below 4, or an index that no shape has.
     """
     if not isinstance(mesh_points, int) or mesh_points < 4:
         raise ModelError(f"mesh_points is {mesh_points!r}; it must be an integer ≥ 4")
@@ -102,7 +119,8 @@ def contact_points(model: Model, *, geoms: list[int] | None = None, mesh_points:
         np.asarray(x, float) for x in (g.size, g.position, g.quaternion, g.friction)
     )
     links, where, radius, mu, names = [], [], [], [], []
-    for i in [i for i, touches in enumerate(t.geom_touches) if touches] if geoms is None else geoms:
+    touching = [i for i, touches in enumerate(t.geom_touches) if touches]
+    for i in touching if geoms is None else _indices(model, geoms):
         body = t.geom_bodies[i]
         if body < 0:
             continue
@@ -116,6 +134,19 @@ def contact_points(model: Model, *, geoms: list[int] | None = None, mesh_points:
     if not links:
         return ContactPoints((), np.zeros((0, 3)), np.zeros(0), np.zeros(0))
     return ContactPoints(tuple(links), np.concatenate(where), np.concatenate(radius), np.concatenate(mu), tuple(names))
+
+
+def _indices(model: Model, geoms) -> list[int]:
+    """The given indices of shapes, all of them there."""
+    name, n = model.topology.name, len(model.topology.geom_types)
+    if not isinstance(geoms, list | tuple | range | np.ndarray):
+        raise ModelError(f"geoms of contact_points is {geoms!r:.60}; wanted a list of indices, such as [0, 2]")
+    for i in geoms:
+        whole = isinstance(i, int | np.integer) and not isinstance(i, bool)
+        if not whole or not 0 <= i < n:
+            there = f"0 to {n - 1}" if n else "none"
+            raise ModelError(f"geoms of contact_points has {i!r:.60}; the shapes of model {name!r} are {there}")
+    return [int(i) for i in geoms]
 
 
 def _of_shape(kind: str, size: np.ndarray, mesh, most: int) -> tuple[np.ndarray, float]:
