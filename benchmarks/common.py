@@ -86,6 +86,7 @@ def write(name: str, rows: list[dict], out: pathlib.Path = RESULTS, **more) -> p
 def run(name: str, doc: str | None, plan: Callable[[bool], list[tuple]], measure, picture=None, **more) -> None:
     """A benchmark's command line: `measure(*case)` for every case of `plan(quick)`, written after each, then drawn.
 
+    measure: the row of a case, or a list of its rows.
     picture: (rows, path of the PNG, title). more: what else the JSON should say.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -98,9 +99,10 @@ def run(name: str, doc: str | None, plan: Callable[[bool], list[tuple]], measure
     cases = plan(arguments.quick)
     path = write(arguments.name, rows, arguments.out, **more)
     for i, case in enumerate(cases):
-        rows.append(measure(*case))
-        short = {k: v for k, v in rows[-1].items() if not isinstance(v, list)}
-        print(f"{i + 1}/{len(cases)}", short, flush=True)
+        found = measure(*case)
+        for row in found if isinstance(found, list) else [found]:
+            rows.append(row)
+            print(f"{i + 1}/{len(cases)}", {k: v for k, v in row.items() if not isinstance(v, list)}, flush=True)
         path = write(arguments.name, rows, arguments.out, **more)
     if picture is None:
         return
