@@ -123,7 +123,7 @@ def main() -> None:
     x, y, z = np.asarray(traj.q[-1, :3])
     print(info)
     print(
-        f"walked {x:.2f} m in {arguments.seconds:g} s, {y:+.3f} m aside, at {z:.2f} m, upright {upright(traj.q).min():.3f}"
+        f"walked {x:.2f} m in {arguments.seconds:g} s, {y:+.3f} m aside; {z:.2f} m high, up {upright(traj.q).min():.3f}"
     )
     if arguments.html:
         viz.to_html(model, traj, arguments.html)
