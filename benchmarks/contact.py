@@ -18,7 +18,7 @@ import numpy as np
 from common import compiled, run, timed
 
 import pbad_jax as pbad
-from pbad_jax import forces, objectives
+from pbad_jax import dynamics, forces
 
 DT, STEPS = 0.02, 50
 COUNTS = (0, 1, 4, 8, 16, 32, 50, 64)
@@ -62,30 +62,28 @@ def snake(n: int) -> tuple[pbad.Model, forces.ContactPoints | None]:
     return model, forces.joined(*parts) if parts else None
 
 
-def start(model: pbad.Model, motion: str) -> pbad.State:
-    """Flat on the ground at rest or sliding, or above it."""
+def depths(model: pbad.Model, law: forces.Contact | None, q: jax.Array) -> jax.Array:
+    """How deep every point is in the ground, (c,) m."""
+    state = pbad.make_state(model, q)
+    return jnp.zeros(1) if law is None else law.depth(model, dynamics.instant_of(model, state, jnp.zeros(0, q.dtype)))
+
+
+def start(model: pbad.Model, law: forces.Contact | None, motion: str) -> pbad.State:
+    """Flat on the ground at rest or sliding, or tilted with its lowest point 0.3 m above."""
     q, v = np.array(model.q0), np.zeros(model.nv)
     q[2] = HALF
     if motion == "slide":
         v[0], v[5] = 2.0, 0.5
     if motion == "drop":
-        q[2] += 0.3
         q[3:7] = np.cos(0.1), np.sin(0.1) * 0.6, np.sin(0.1) * 0.8, 0.0
         v[:6] = 0.5, 0.2, 0.0, 0.5, -0.3, 1.0
+        q[2] += 0.3 + float(jnp.max(depths(model, law, jnp.asarray(q))))
     return pbad.make_state(model, q, v)
 
 
 def active(model: pbad.Model, law: forces.Contact | None, traj) -> np.ndarray:
     """How many points are pressed in after every step."""
-    if law is None:
-        return np.zeros(len(traj.time), int)
-
-    @jax.jit
-    @jax.vmap
-    def depth(q):
-        return law.depth(model, objectives.instant_of(model, pbad.make_state(model, q), jnp.zeros(0, model.dtype)))
-
-    return np.asarray(jnp.sum(depth(traj.q) > 0, axis=1))
+    return np.asarray(jnp.sum(jax.jit(jax.vmap(lambda q: depths(model, law, q)))(traj.q) > 0, axis=1))
 
 
 def measure(kind: str, contacts: int, scheme: str, motions) -> list[dict]:
@@ -101,7 +99,7 @@ def measure(kind: str, contacts: int, scheme: str, motions) -> list[dict]:
     for motion, friction in motions:
         now = None if law is None else dataclasses.replace(law, friction=jnp.full_like(law.friction, friction))
         model = bare if now is None else pbad.with_forces(bare, now)
-        state = start(model, motion)
+        state = start(model, now, motion)
         if executable is None:
             executable, compile_s = compiled(roll, model, state)
         traj, info = executable(model, state)

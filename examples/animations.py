@@ -25,7 +25,7 @@ import spider_walk
 import strip
 
 import pbad_jax as pbad
-from pbad_jax import forces, objectives, viz
+from pbad_jax import dynamics, forces, viz
 
 FPS = 20
 RAMP = 0.5  # s, in which a rhythm comes in
@@ -79,7 +79,7 @@ def posed(model: pbad.Model, law: Rhythm) -> np.ndarray:
     q = np.array(model.q0)
     q[list(law.q_index)] = np.asarray(law.middle)
     touch = next(f for f in model.forces if isinstance(f, forces.Contact))
-    instant = objectives.instant_of(model, pbad.make_state(model, q), jnp.zeros(model.nu, model.dtype))
+    instant = dynamics.instant_of(model, pbad.make_state(model, q), jnp.zeros(model.nu, model.dtype))
     q[2] += float(jnp.max(touch.depth(model, instant)))
     return q
 
