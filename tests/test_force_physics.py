@@ -139,6 +139,7 @@ def test_a_drop_in_small_steps_makes_no_energy(name, scheme, stiffness, dt):
     check_drop(name, stiffness, dt, scheme, 1.0 if dt < 1e-3 else 2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dt", [0.01, 0.05])
 @pytest.mark.parametrize("scheme", ["dirk2", "variational"])
 def test_a_ball_comes_to_rest_with_the_other_schemes(scheme, dt):
@@ -645,7 +646,10 @@ def test_two_chains_welded(scheme):
 ARCH = (0.7, -1.0)
 
 
-@pytest.mark.parametrize("scheme, order", [("radau1", 1), ("radau2", 3), ("radau3", 5), ("dirk2", 2)])
+@pytest.mark.parametrize(
+    "scheme, order",
+    [("radau1", 1), ("radau2", 3), *(pytest.param(*c, marks=pytest.mark.slow) for c in (("radau3", 5), ("dirk2", 2)))],
+)
 def test_wrench(scheme, order):
     """A force: v = F t/m of the centre of mass, exactly. A torque in the body's frame, principal axis: ω = τ t/I.
 

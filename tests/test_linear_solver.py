@@ -39,7 +39,10 @@ def test_residual_and_matrix_equal_the_dense_ones(name, topology):
 
 
 @pytest.mark.parametrize("scheme", ["radau1", "dirk2", pytest.param("legendre2", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("make", [free_tree, lambda: pbad.chain(12)], ids=["tree", "chain"])
+@pytest.mark.parametrize(
+    "make",
+    [pytest.param(free_tree, id="tree"), pytest.param(lambda: pbad.chain(12), id="chain", marks=pytest.mark.slow)],
+)
 def test_steps_equal_the_dense_ones(scheme, make):
     model = make()
     ends = []
