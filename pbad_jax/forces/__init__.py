@@ -1,6 +1,7 @@
 """Forces: what a force is (law.py), and those that are here."""
 
 from pbad_jax.forces.attachments import Anchor, Attachment, connect, weld
+from pbad_jax.forces.body_contact import BodyContact, body_contact
 from pbad_jax.forces.contact_law import Contact, contact
 from pbad_jax.forces.external import Wrench, wrench
 from pbad_jax.forces.fluid_laws import Drag, Fluid, InertiaBoxes, drag, fluid, inertia_boxes
@@ -22,6 +23,7 @@ __all__ = [
     "Actuation",
     "Anchor",
     "Attachment",
+    "BodyContact",
     "Contact",
     "ContactPoints",
     "Drag",
@@ -41,6 +43,7 @@ __all__ = [
     "SignedDistance",
     "Start",
     "Wrench",
+    "body_contact",
     "box",
     "capsule",
     "connect",

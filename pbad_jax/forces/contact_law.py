@@ -69,36 +69,56 @@ class Contact:
         """δ of every point, (c,) m; negative in the air."""
         return self.radius - jax.vmap(self.surface.distance)(place(at.T, self.links, self.u))
 
-    def _pressure(self, P: jax.Array, V: jax.Array):
-        """F and its slopes by δ and δ̇ (c,); n (c,3) and ∂n/∂P (c,3,3)."""
-        d, n, bend = surfaces.slopes(self.surface, P)
-        _, elastic, slope = ramp(self.radius - d, self.width)
-        g, g_slope = positive(1 - self.damping * jnp.sum(n * V, axis=-1))
-        k = self.stiffness
-        return k * elastic * g, k * slope * g, k * elastic * g_slope * self.damping, n, bend
-
     def _normal(self, at: Point) -> Pull:
         P, V = place(at.T, self.links, self.u), place(at.V, self.links, self.u)
-        F, by_depth, by_rate, n, bend = self._pressure(P, V)
-        nn = n[:, :, None] * n[:, None, :]
-        turning = n[:, :, None] * matvec(bend, V)[:, None, :]
-        by_P = F[:, None, None] * bend - by_depth[:, None, None] * nn - by_rate[:, None, None] * turning
-        by_V = -by_rate[:, None, None] * nn
-        return _single(self.links, self.u, F[:, None] * n, by_P, by_V)
+        return _single(self.links, self.u, *pressure(self, self.radius, *surfaces.slopes(self.surface, P), V))
 
     def _friction(self, at: Point) -> Pull:
         start, here = at.start, np.asarray(self.links, int)
         d, n, _ = surfaces.slopes(self.surface, place(start.T, here, self.u))
-        N = self.stiffness * ramp(self.radius - d, self.width)[1]
-        size = surfaces.safe_norm(n)  # 1 only where the distance is exact
-        N, n = N * size, n / jnp.where(size > 0, size, 1.0)[:, None]
+        N, n = elastic_force(self, self.radius - d, n)
         touching = -self.radius[:, None] * matvec(transpose(start.T[here][..., :3]), n)  # from the centre, in the link
         u = self.u + jnp.concatenate([touching, jnp.zeros_like(N)[:, None]], axis=-1)
-        flat = jnp.eye(3, dtype=n.dtype) - n[:, :, None] * n[:, None, :]
-        direction, slope = sliding(matvec(flat, place(at.V, here, u)), self.stick_speed[None, None], at.bend)
-        strength = -self.friction * N
-        by_V = strength[:, None, None] * jnp.einsum("cij,cjk->cik", slope, flat)
-        return _single(self.links, u, strength[:, None] * direction, None, by_V)
+        f, by_V = rubbing(self, N, n, place(at.V, here, u), at.bend)
+        return _single(self.links, u, f, None, by_V)
+
+
+def pressure(law: Any, reach: jax.Array, d: jax.Array, n: jax.Array, bend: jax.Array, V: jax.Array):
+    """The normal forces where a distance d falls below `reach`, and their slopes.
+
+    Args:
+        law: whatever has stiffness, width and damping, (c,).
+        reach: (c,) m. d: (c,) m, distances as functions of the k coordinates of what takes part.
+        n: (c,k) their gradients. bend: (c,k,k) their curvatures, 1/m. V: (c,k) the rates of the coordinates, m/s.
+
+    Returns:
+        F n (c,k) N, and its derivatives by the coordinates and by their rates, (c,k,k).
+    """
+    _, elastic, slope = ramp(reach - d, law.width)
+    g, g_slope = positive(1 - law.damping * jnp.sum(n * V, axis=-1))
+    F, by_depth = law.stiffness * elastic * g, law.stiffness * slope * g
+    by_rate = law.stiffness * elastic * g_slope * law.damping
+    nn = n[:, :, None] * n[:, None, :]
+    turning = n[:, :, None] * matvec(bend, V)[:, None, :]
+    by_P = F[:, None, None] * bend - by_depth[:, None, None] * nn - by_rate[:, None, None] * turning
+    return F[:, None] * n, by_P, -by_rate[:, None, None] * nn
+
+
+def elastic_force(law: Any, depth: jax.Array, n: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """N (c,) of the penetrations (c,) without damping, and the unit normals of gradients n (c,3); see `pressure`."""
+    size = surfaces.safe_norm(n)  # 1 only where the distance is exact
+    return law.stiffness * ramp(depth, law.width)[1] * size, n / jnp.where(size > 0, size, 1.0)[:, None]
+
+
+def rubbing(law: Any, N: jax.Array, n: jax.Array, V: jax.Array, bend: str) -> tuple[jax.Array, jax.Array]:
+    """Smooth Coulomb friction under normal forces N (c,) along n (c,3) at relative velocities V (c,3), and its slope.
+
+    `law` has friction (c,) and stick_speed (); `bend` as in `Point`.
+    """
+    flat = jnp.eye(3, dtype=n.dtype) - n[:, :, None] * n[:, None, :]
+    direction, slope = sliding(matvec(flat, V), law.stick_speed[None, None], bend)
+    strength = -law.friction * N
+    return strength[:, None] * direction, strength[:, None, None] * jnp.einsum("cij,cjk->cik", slope, flat)
 
 
 def _single(links, u, force, by_P, by_V) -> Pull:
@@ -145,13 +165,8 @@ def contact(
     check_points(model, points)
     mass = _tree_masses(model)[np.asarray(points.links)]
     tau = checks.above_zero(time_constant, "time_constant of contact")
-    k = mass / tau**2 if stiffness is None else np.full(len(mass), checks.above_zero(stiffness, "stiffness of contact"))
-    width = G0 * mass / k if smoothing is None else np.full(len(mass), checks.above_zero(smoothing, "smoothing"))
-    given = points.friction if friction is None else np.full(len(mass), checks.number(friction, "friction of contact"))
-    mu = np.asarray(given, float)
-    if not np.all(mu >= 0):
-        raise ModelError(f"friction of contact is {np.min(mu):g}; it must be ≥ 0, or it would drive. Change its sign.")
-    chi = checks.at_least_zero(damping, "damping of contact", "or it makes energy")
+    mu = points.friction if friction is None else checks.number(friction, "friction of contact")
+    numbers = parameters("contact", mass, tau, mu, stiffness, smoothing, damping, stick_speed)
 
     def leaf(x):
         return jnp.asarray(x, model.dtype)
@@ -160,15 +175,40 @@ def contact(
         surface=jax.tree.map(leaf, surfaces.half_space() if surface is None else surface),
         u=leaf(np.c_[points.position, np.ones(len(mass))]),
         radius=leaf(points.radius),
-        stiffness=leaf(k),
-        width=leaf(width),
-        damping=leaf(np.full(len(mass), chi)),
-        friction=leaf(mu),
-        stick_speed=leaf(checks.above_zero(stick_speed, "stick_speed of contact")),
+        **{k: leaf(x) for k, x in numbers.items()},
         links=tuple(points.links),
         at=at,
-        conservative=bool(chi == 0 and not mu.any()),
+        conservative=is_elastic(numbers),
     )
+
+
+def parameters(
+    kind: str, mass: np.ndarray, tau, friction, stiffness, smoothing, damping, stick_speed
+) -> dict[str, np.ndarray]:
+    """The numbers of a contact as the fields of Contact: (c,) each, and stick_speed ().
+
+    Args:
+        kind: the maker's name, for the errors.
+        mass: (c,) kg. tau: () or (c,) s, > 0; both set the stiffness where it is None.
+        friction: () or (c,). The others as in `contact`.
+
+    Raises:
+        ModelError: negative or zero values.
+    """
+    one = np.ones(len(mass))
+    k = mass / (tau * one) ** 2 if stiffness is None else one * checks.above_zero(stiffness, f"stiffness of {kind}")
+    width = G0 * mass / k if smoothing is None else one * checks.above_zero(smoothing, f"smoothing of {kind}")
+    mu = one * np.asarray(friction, float)
+    if not np.all(mu >= 0):
+        raise ModelError(f"friction of {kind} is {np.min(mu):g}; it must be ≥ 0, or it would drive. Change its sign.")
+    chi = one * checks.at_least_zero(damping, f"damping of {kind}", "or it makes energy")
+    slow = np.asarray(checks.above_zero(stick_speed, f"stick_speed of {kind}"))
+    return {"stiffness": k, "width": width, "damping": chi, "friction": mu, "stick_speed": slow}
+
+
+def is_elastic(numbers: dict[str, np.ndarray]) -> bool:
+    """Whether a contact with these parameters is conservative: without damping and friction."""
+    return not numbers["damping"].any() and not numbers["friction"].any()
 
 
 def _tree_masses(model: Model) -> np.ndarray:

@@ -1,0 +1,300 @@
+"""Contact of bodies with one another: spheres and capsules of chosen pairs.
+
+A sphere or capsule of radius r is a centre C and half an axis h, 0 for a sphere: its axis is C + σ h, −1 ≤ σ ≤ 1. With
+x = C_a + σ h_a − C_b − τ h_b between two axes, the distance is
+
+    d = min over σ and τ of √(‖x‖² + c² (σ² + τ²)),   c² = CROWN (r_a + r_b)²,
+
+and δ = r_a + r_b − d; all else is the law of contact_law.py. What c adds is a crown, as rollers have it: a capsule is
+thinner at its ends than in its middle, by 5e-4 (r_a + r_b). A plain distance has a kink where capsules are parallel,
+and its point jumps from end to end; here it wanders, within an angle of about CROWN (r_a + r_b)/‖h‖.
+
+P = (C_a, h_a, C_b, h_b) are generalised points of the two links, and n = ∂d/∂P = (x, σ x, −x, −τ x)/d because σ and τ
+are where the minimum is. So F n are forces on them that have no sum and no moment. Friction acts where the two touch at
+the start of the step, on the point of each body that is there. Until the end these move apart; where that is along the
+normal, friction leaves a moment of that distance times f.
+
+In a step that is longer than the contact the axes may pass one another on the way to a solution. So as long as the two
+overlap, d has the sign that x · x_k says, x_k at the start of the step: they are pushed back to where they came from.
+What is all through after one step is not seen. Where d = 0 there is no direction and no force. There is one point for
+every pair of shapes.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax import checks
+from pbad_jax.errors import ModelError
+from pbad_jax.forces.attachments import carried
+from pbad_jax.forces.contact_law import elastic_force, is_elastic, parameters, pressure, rubbing
+from pbad_jax.forces.law import Load, Point, Pull, each_link, place
+from pbad_jax.forces.smooth import ramp
+from pbad_jax.forces.surfaces import TINY
+from pbad_jax.forces.touching_points import contact_points
+from pbad_jax.joints import FIXED, matvec, transpose
+from pbad_jax.model import Model
+
+CROWN = 1e-3
+ROUND = ("sphere", "capsule")
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["u", "radius", "stiffness", "width", "damping", "friction", "stick_speed"],
+    meta_fields=["links", "at", "conservative"],
+)
+@dataclasses.dataclass(frozen=True)
+class BodyContact:
+    """Contact of c pairs of spheres or capsules; see the module. Made by `body_contact`. It couples links."""
+
+    u: jax.Array  # (c,4,4) centre (p, 1) and half axis (h, 0) of the first, and of the second, in their links' frames
+    radius: jax.Array  # (c,2) m
+    stiffness: jax.Array  # (c,) N/m
+    width: jax.Array  # (c,) m, of the smooth start
+    damping: jax.Array  # (c,) χ, s/m
+    friction: jax.Array  # (c,) μ
+    stick_speed: jax.Array  # () m/s
+    links: tuple[tuple[int, int, int, int], ...]
+    at: str = "step"
+    conservative: bool = False
+    bends: ClassVar[bool] = True
+
+    def load(self, model: Model, at: Point) -> Load:
+        """The normal forces, and friction."""
+        return Load(pulls=(self._normal(at), self._friction(at)) if not self.conservative else (self._normal(at),))
+
+    def potential(self, model: Model, at: Point) -> jax.Array:
+        """K ∫ramp(δ), J."""
+        return jnp.sum(self.stiffness * ramp(self.depth(model, at), self.width)[0])
+
+    def depth(self, model: Model, at: Point) -> jax.Array:
+        """δ of every pair, (c,) m; negative where they are apart."""
+        d, n, _ = jax.vmap(_gap)(self._points(at.T), self._soft)
+        return self._reach - self._side(at, d, n) * d
+
+    def _side(self, at: Point, d: jax.Array, n: jax.Array) -> jax.Array:
+        """−1 where the axes have passed one another since the start of the step and overlap, else 1; (c,)."""
+        before = jax.vmap(_gap)(self._points(at.start.T), self._soft)[1]
+        passed = jnp.sum(before[:, 0] * n[:, 0], axis=-1) < 0
+        return jnp.where(passed & (d < self._reach), -1.0, 1.0).astype(d.dtype)
+
+    @property
+    def _reach(self) -> jax.Array:
+        return jnp.sum(self.radius, axis=-1)
+
+    @property
+    def _soft(self) -> jax.Array:
+        return CROWN * self._reach**2
+
+    def _points(self, T: jax.Array) -> jax.Array:
+        """(c,4,3); with V for T their rates."""
+        return place(T, each_link(self.links, self.u), self.u)
+
+    def _normal(self, at: Point) -> Pull:
+        P, V = self._points(at.T), self._points(at.V)
+        d, n, bend = jax.vmap(_slopes)(P, self._soft)
+        side, c, k = self._side(at, d, n), *P.shape[:2]
+        n, bend = side[:, None] * n.reshape(c, -1), side[:, None, None] * bend.reshape(c, 3 * k, 3 * k)
+        f, by_P, by_V = pressure(self, self._reach, side * d, n, bend, V.reshape(c, -1))
+        return Pull(self.links, self.u, f.reshape(P.shape), *(x.reshape(c, k, 3, k, 3) for x in (by_P, by_V)))
+
+    def _friction(self, at: Point) -> Pull:
+        T, where = at.start.T, each_link(self.links, self.u)[:, ::2]
+        d, n, along = jax.vmap(_gap)(self._points(T), self._soft)
+        depth = self._reach - d
+        N, n = elastic_force(self, depth, n[:, 0])
+        arm = (0.5 * depth[:, None] - self.radius) * jnp.asarray([1.0, -1.0], n.dtype)  # (c,2), along n, to the middle
+        inside = matvec(transpose(T[where][..., :3]), arm[..., None] * n[:, None])
+        u = self.u[:, ::2] + along[..., None] * self.u[:, 1::2]
+        u = u + jnp.concatenate([inside, jnp.zeros_like(arm)[..., None]], axis=-1)
+        V = place(at.V, where, u)
+        f, slope = rubbing(self, N, n, V[:, 0] - V[:, 1], at.bend)
+        pair = jnp.asarray([1.0, -1.0], n.dtype)
+        by_V = jnp.einsum("i,j,cab->ciajb", pair, pair, slope)
+        return Pull(tuple((l[0], l[2]) for l in self.links), u, pair[:, None] * f[:, None], None, by_V)
+
+
+def _gap(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """D () and n (4,3) of P (4,3), and (σ, τ); `soft` is c², m². No direction where d = 0."""
+    along = _nearest(P, soft)
+    x = P[0] - P[2] + along[0] * P[1] - along[1] * P[3]
+    square = x @ x + soft * (along @ along)
+    apart = square > TINY**2
+    d = jnp.sqrt(jnp.where(apart, square, 1.0))
+    weights = jnp.stack([jnp.ones_like(d), along[0], -jnp.ones_like(d), -along[1]])
+    return jnp.where(apart, d, 0.0), jnp.where(apart, weights[:, None] * x / d, 0.0), along
+
+
+def _slopes(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """D (), n (4,3) and ∂n/∂P (4,3,4,3), the last by autodiff of n, which knows how σ and τ follow."""
+    d, n, _ = _gap(P, soft)
+    return d, n, jax.jacfwd(lambda P: _gap(P, soft)[1])(P)
+
+
+def _nearest(P: jax.Array, soft: jax.Array) -> jax.Array:
+    """(σ, τ) of the least ‖x‖² + c² (σ² + τ²) in the square −1 ≤ σ, τ ≤ 1.
+
+    Clipped one after the other (Ericson, Real-Time Collision Detection, 5.1.9), which is exact because the function is
+    convex; determinants as cross products, which keep their sign in float32. c² > 0 is all that degenerate axes need.
+    """
+    x, h, e = P[0] - P[2], P[1], P[3]
+    hh, ee, across = h @ h + soft, e @ e + soft, jnp.cross(h, e)
+    determinant = across @ across + soft * (hh + ee - soft)
+    sigma = jnp.clip(-(across @ jnp.cross(x, e) + soft * (x @ h)) / determinant, -1.0, 1.0)
+    tau = jnp.clip((sigma * (h @ e) + x @ e) / ee, -1.0, 1.0)
+    return jnp.stack([jnp.clip((tau * (h @ e) - x @ h) / hh, -1.0, 1.0), tau])
+
+
+def body_contact(
+    model: Model,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    stiffness: float | None = None,
+    time_constant: float = 0.01,
+    smoothing: float | None = None,
+    damping: float = 1.0,
+    friction: float | None = None,
+    stick_speed: float = 1e-3,
+    at: str = "step",
+) -> BodyContact:
+    """Spheres and capsules of chosen pairs of bodies against one another; other shapes of theirs do not take part.
+
+    Args:
+        model: the model; its masses set the stiffness.
+        pairs: names of bodies, every pair once.
+        stiffness: N/m of every pair of shapes; default mass/time_constant², the mass of the lighter of both bodies with
+            all they carry.
+        time_constant: s.
+        smoothing: m of penetration over which the stiffness comes in; default what the weight of that mass presses in.
+        damping: χ in s/m; at an approach of 1/χ the force doubles, at a retreat of 1/χ it is gone.
+        friction: μ; default the larger of the two shapes'.
+        stick_speed: m/s below which friction is viscous.
+        at: "step", one implicit impulse a step, for large steps; "stages" for dt of a tenth of a bounce or less.
+
+    Raises:
+        ModelError: unknown bodies, bodies without spheres and capsules, bodies that cannot move against one another, no
+            pairs or the same twice, negative or zero values.
+    """
+    if not pairs:
+        raise ModelError("body_contact: pairs is empty; give pairs of names, [('thigh', 'shin')]")
+    shapes = [_shapes_of(model, *bodies) for bodies in _checked_pairs(model, pairs)]
+    geoms = [(i, j) for first, second in shapes for i in first for j in second]
+    tau = checks.above_zero(time_constant, "time_constant of body_contact")
+    mu = None if friction is None else checks.number(friction, "friction of body_contact")
+    how = {"stiffness": stiffness, "smoothing": smoothing, "damping": damping, "stick_speed": stick_speed}
+    return geom_contact(model, geoms, tau, mu, at=at, **how)
+
+
+def geom_contact(
+    model: Model,
+    geoms: Sequence[tuple[int, int]],
+    tau,
+    friction=None,
+    *,
+    stiffness=None,
+    smoothing=None,
+    damping=1.0,
+    stick_speed=1e-3,
+    at="step",
+) -> BodyContact:
+    """The same for c pairs of shapes by their places in the model's geometry, all spheres and capsules on bodies.
+
+    Args:
+        model: the model. geoms: the pairs. tau: time constant, () or (c,) s. friction: (), (c,) or None.
+        stiffness, smoothing, damping, stick_speed, at: as in `body_contact`.
+    """
+    checks.one_of(at, ("step", "stages"), "at of body_contact")
+    rods = {g: _rod(model, g) for g in sorted({g for pair in geoms for g in pair})}
+    both = [(rods[i], rods[j]) for i, j in geoms]
+    mass = np.array([_lighter(model, a.link, b.link) for a, b in both])
+    mu = [max(a.friction, b.friction) for a, b in both] if friction is None else friction
+    numbers = parameters("body_contact", mass, tau, mu, stiffness, smoothing, damping, stick_speed)
+
+    def leaf(x):
+        return jnp.asarray(np.asarray(x, float), model.dtype)
+
+    return BodyContact(
+        u=leaf([np.concatenate([a.u, b.u]) for a, b in both]),
+        radius=leaf([(a.radius, b.radius) for a, b in both]),
+        **{k: leaf(x) for k, x in numbers.items()},
+        links=tuple((a.link, a.link, b.link, b.link) for a, b in both),
+        at=at,
+        conservative=is_elastic(numbers),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rod:
+    """A sphere or capsule on a link: u (2,4) its centre (p, 1) and half axis (h, 0)."""
+
+    link: int
+    u: np.ndarray
+    radius: float
+    friction: float
+
+
+def _rod(model: Model, geom: int) -> _Rod:
+    """From the ends of its axis: of a sphere one, of a capsule two."""
+    ends = contact_points(model, geoms=[geom])
+    p = ends.position
+    u = np.stack([np.r_[(p[0] + p[-1]) / 2, 1.0], np.r_[(p[0] - p[-1]) / 2, 0.0]])
+    return _Rod(ends.links[0], u, float(ends.radius[0]), float(ends.friction[0]))
+
+
+def _checked_pairs(model: Model, pairs) -> list[tuple[int, int]]:
+    """Pairs of bodies by number."""
+    out: list[tuple[int, int]] = []
+    for pair in pairs:
+        if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
+            raise ModelError(f"body_contact: {pair!r:.60} in pairs; each must be two names, ('thigh', 'shin')")
+        i, j = (checks.known(name, model.body_names, "body of body_contact") for name in pair)
+        if i == j:
+            raise ModelError(f"body_contact: body {pair[0]!r} with itself; give two bodies")
+        if (i, j) in out or (j, i) in out:
+            raise ModelError(f"body_contact: the pair {pair[0]!r}, {pair[1]!r} is there twice; give it once")
+        if rigid_root(model, model.topology.body_link[i]) == rigid_root(model, model.topology.body_link[j]):
+            raise ModelError(
+                f"body_contact: {pair[0]!r} and {pair[1]!r} are rigidly joined and cannot touch; give bodies with a "
+                "joint between them"
+            )
+        out.append((i, j))
+    return out
+
+
+def rigid_root(model: Model, link: int) -> int:
+    """The link, or -1 for the world, that carries this one through fixed joints only."""
+    t = model.topology
+    while link >= 0 and t.link_type[link] == FIXED:
+        link = t.link_parent[link]
+    return link
+
+
+def _shapes_of(model: Model, *bodies: int) -> list[list[int]]:
+    """Spheres and capsules of each body that touch, by their places in the geometry."""
+    t, out = model.topology, []
+    for body in bodies:
+        own = [i for i, b in enumerate(t.geom_bodies) if b == body and t.geom_touches[i] and t.geom_types[i] in ROUND]
+        if not own:
+            kinds = sorted({t.geom_types[i] for i, b in enumerate(t.geom_bodies) if b == body and t.geom_touches[i]})
+            raise ModelError(
+                f"body_contact: body {t.body_names[body]!r} has no sphere or capsule that touches, it has "
+                f"{', '.join(kinds) or 'no shapes'}; give it a Geom('sphere', ...) or Geom('capsule', ...)"
+            )
+        out.append(own)
+    return out
+
+
+def _lighter(model: Model, *links: int) -> float:
+    """Mass of the lighter side with all it carries, kg."""
+    sides = [carried(model, link) for link in links]
+    mass = min(float(S[3, 3]) for S in sides if S is not None)
+    if mass <= 0:
+        names = [model.body_names[model.topology.body_link.index(link)] for link in links]
+        raise ModelError(f"body_contact: {names[0]!r} or {names[1]!r} carries no mass; give it some, kg > 0")
+    return mass
