@@ -14,10 +14,11 @@ are where the minimum is. So F n are forces on them that have no sum and no mome
 the start of the step, on the point of each body that is there. Until the end these move apart; where that is along the
 normal, friction leaves a moment of that distance times f.
 
-In a step that is longer than the contact the axes may pass one another on the way to a solution. So as long as the two
-overlap, d has the sign that x · x_k says, x_k at the start of the step: they are pushed back to where they came from.
-What is all through after one step is not seen. Where d = 0 there is no direction and no force. There is one point for
-every pair of shapes.
+Large steps: without friction no energy comes from steps in which two bodies approach by less than (r_a + r_b)/2.
+Beyond, a blow off the centres may add some, as the normal turns within the step. Where the axes pass one another on the
+way to a solution, d < 0 as long as the two overlap (by x · x_k, x_k at the start of the step), and they are pushed back
+to where they came from; what is all through after one step is not seen. Where d = 0 there is no direction and no force.
+There is one point for every pair of shapes.
 """
 
 import dataclasses
@@ -35,7 +36,7 @@ from pbad_jax.forces.attachments import carried
 from pbad_jax.forces.contact_law import elastic_force, is_elastic, parameters, pressure, rubbing
 from pbad_jax.forces.law import Load, Point, Pull, each_link, place
 from pbad_jax.forces.smooth import ramp
-from pbad_jax.forces.surfaces import TINY
+from pbad_jax.forces.surfaces import TINY, safe_norm
 from pbad_jax.forces.touching_points import contact_points
 from pbad_jax.joints import FIXED, matvec, transpose
 from pbad_jax.model import Model
@@ -107,15 +108,15 @@ class BodyContact:
     def _friction(self, at: Point) -> Pull:
         T, where = at.start.T, each_link(self.links, self.u)[:, ::2]
         d, n, along = jax.vmap(_gap)(self._points(T), self._soft)
-        depth = self._reach - d
-        N, n = elastic_force(self, depth, n[:, 0])
-        arm = (0.5 * depth[:, None] - self.radius) * jnp.asarray([1.0, -1.0], n.dtype)  # (c,2), along n, to the middle
+        overlap = self._reach - d * safe_norm(n[:, 0])
+        N, n = elastic_force(self, self._reach - d, n[:, 0])
+        pair = jnp.asarray([1.0, -1.0], n.dtype)
+        arm = (0.5 * overlap[:, None] - self.radius) * pair  # (c,2) along n, to the middle of the overlap
         inside = matvec(transpose(T[where][..., :3]), arm[..., None] * n[:, None])
         u = self.u[:, ::2] + along[..., None] * self.u[:, 1::2]
         u = u + jnp.concatenate([inside, jnp.zeros_like(arm)[..., None]], axis=-1)
         V = place(at.V, where, u)
         f, slope = rubbing(self, N, n, V[:, 0] - V[:, 1], at.bend)
-        pair = jnp.asarray([1.0, -1.0], n.dtype)
         by_V = jnp.einsum("i,j,cab->ciajb", pair, pair, slope)
         return Pull(tuple((l[0], l[2]) for l in self.links), u, pair[:, None] * f[:, None], None, by_V)
 

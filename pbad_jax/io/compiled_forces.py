@@ -24,6 +24,7 @@ from pbad_jax.forces import (
     weld,
 )
 from pbad_jax.forces.attachments import carried
+from pbad_jax.forces.body_contact import geom_contact
 from pbad_jax.forces.touching_points import ContactPoints
 from pbad_jax.io.mjcf import mujoco_module, rotation
 from pbad_jax.model import Model
@@ -33,15 +34,15 @@ PLANE, HEIGHTS, SPHERE, CAPSULE, BOX = 0, 1, 2, 3, 6
 
 
 def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list[str]]:
-    """Contact of the geoms that move with those that do not, one force for each of these; and what is left out.
+    """Contact of the geoms that move with those that do not, one force for each of these; explicit pairs; what is lost.
 
     Args:
         m: mjModel. order: the geoms in the order of the model's geometry. switched_off: by the file's flags.
     """
     mujoco = mujoco_module()
-    touching = np.flatnonzero((m.geom_contype != 0) | (m.geom_conaffinity != 0))
-    if switched_off or not touching.size:
+    if switched_off:
         return [], []
+    touching = np.flatnonzero((m.geom_contype != 0) | (m.geom_conaffinity != 0))
     d = mujoco.MjData(m)
     mujoco.mj_kinematics(m, d)
     fixed = m.body_weldid[m.geom_bodyid[touching]] == 0
@@ -63,12 +64,45 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
         makers.append(
             functools.partial(_contact, surface, [place[h] for h in partners], *_mixed(m, g, partners), points)
         )
-    pairs = _pairs(m, moving)
+    chosen = _chosen(m, place)
+    if chosen:
+        geoms = [(place[g], place[h]) for g, h in (_ends_of(m, p) for p in chosen)]
+        makers.append(functools.partial(_between, m, chosen, geoms))
+    pairs = _pairs(m, moving) - sum(_touch_anyway(m, *_ends_of(m, p)) for p in chosen)
     if pairs:
         lost.append(f"contact between bodies ({pairs} pairs of geoms)")
-    if m.npair:
-        lost.append(f"contact pairs ({m.npair})")
+    if m.npair > len(chosen):
+        lost.append(f"contact pairs ({m.npair - len(chosen)})")
     return makers, lost
+
+
+def _ends_of(m, p: int) -> tuple[int, int]:
+    """The geoms of an explicit pair."""
+    return int(m.pair_geom1[p]), int(m.pair_geom2[p])
+
+
+def _chosen(m, place: dict[int, int]) -> list[int]:
+    """The explicit pairs of spheres and capsules of two bodies that move, not as one."""
+    out = []
+    for p in range(m.npair):
+        g = np.array(_ends_of(m, p))
+        on = m.body_weldid[m.geom_bodyid[g]]
+        if np.isin(m.geom_type[g], (SPHERE, CAPSULE)).all() and on.all() and on[0] != on[1] and {*g} <= place.keys():
+            out.append(p)
+    return out
+
+
+def _touch_anyway(m, g: int, h: int) -> bool:
+    """Whether `_pairs` counts this pair, because they would touch without being named."""
+    other = np.array([h])
+    return bool((_may_touch(m, g, other) & ~_related(m, g, other))[0])
+
+
+def _between(m, pairs: list[int], geoms: list[tuple[int, int]], model: Model):
+    """Explicit pairs, with their own friction and time constants."""
+    friction = np.where(m.pair_dim[pairs] == 1, 0.0, m.pair_friction[pairs, 0])
+    time = m.pair_solref[pairs, 0]
+    return geom_contact(model, geoms, np.where(time > 0, time, 0.02), friction)
 
 
 def _may_touch(m, g: int, others: np.ndarray) -> np.ndarray:
