@@ -5,7 +5,8 @@ is a pure function of pytrees; nothing runs at import, and no JAX setting is tou
 """
 
 from pbad_jax import forces
-from pbad_jax.build import Actuator, Body, Geom, Joint, build_model
+from pbad_jax.actuators import Actuator
+from pbad_jax.build import Body, Geom, Joint, build_model
 from pbad_jax.builders import chain, spider, swimmer
 from pbad_jax.energy import angular_momentum, kinetic_energy, linear_momentum, loop_gaps, potential_energy
 from pbad_jax.errors import (

@@ -17,7 +17,8 @@ import numpy as np
 
 from pbad_jax import forces as force_laws
 from pbad_jax import inertia, joints
-from pbad_jax.checks import above_zero, array, interval, number, vector
+from pbad_jax.actuators import Actuator, actuation, check_actuator
+from pbad_jax.checks import above_zero, array, interval, number, unique, vector
 from pbad_jax.errors import ModelError, OptionError
 from pbad_jax.model import JOINT_PRIMITIVES, Geometry, JointInfo, Mesh, Model, Topology
 
@@ -99,23 +100,6 @@ class Body:
     geoms: Sequence[Geom] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class Actuator:
-    """force = clip(gain · clip(control) + bias · (1, gear q, gear v)); the joint feels gear · force.
-
-    MuJoCo's motor (gain 1, bias 0), position servo (gain kp, bias (0, −kp, −kv)), velocity servo and general
-    affine actuator, on a hinge or a slide. Ranges None = unlimited.
-    """
-
-    joint: str
-    name: str = ""
-    gear: float = 1.0
-    gain: float = 1.0
-    bias: Any = (0.0, 0.0, 0.0)
-    control_range: Any = None
-    force_range: Any = None
-
-
 def build_model(
     bodies: Sequence[Body],
     *,
@@ -160,9 +144,9 @@ def build_model(
     draft = _Draft()
     for index, (body, parent) in enumerate(zip(bodies, parents)):
         _add_body(draft, index, body, parent, fix_inertia)
-    _check_unique([j.name for j in draft.joints], "joint")
-    drives = [_actuator(a, draft) for a in actuators]
-    _check_unique([a["name"] for a in drives], "actuator")
+    unique([j.name for j in draft.joints], "joint")
+    drives = [check_actuator(a, draft.joints) for a in actuators]
+    unique([d.name for d in drives], "actuator")
     for geom in world_geoms:
         _add_geom(draft, -1, geom, "the world")
 
@@ -176,7 +160,7 @@ def build_model(
         link_q=tuple(draft.link_q),
         link_v=tuple(draft.link_v),
         joints=tuple(draft.joints),
-        actuator_names=tuple(a["name"] for a in drives),
+        actuator_names=tuple(d.name for d in drives),
         geom_types=tuple(g[0] for g in draft.geoms),
         geom_bodies=tuple(g[1] for g in draft.geoms),
         geom_meshes=tuple(g[2] for g in draft.geoms),
@@ -203,7 +187,7 @@ def build_model(
     if np.isfinite(draft.range).any():
         model_forces.append(_limits(draft, topology, np.concatenate(feels), leaf))
     if drives:
-        model_forces.append(_actuation(drives, leaf))
+        model_forces.append(actuation(drives, leaf))
     return Model(
         topology=topology,
         placement=leaf(draft.placement, n, 3, 4),
@@ -367,7 +351,7 @@ def _add_geom(draft: _Draft, body: int, geom: Geom, where: str) -> None:
 def _parents(bodies: list[Body]) -> list[int]:
     """Parent indices, after checks of names, cycles and order."""
     names = [b.name for b in bodies]
-    _check_unique(names, "body")
+    unique(names, "body")
     index = {n: i for i, n in enumerate(names)}
 
     def resolve(i: int, parent) -> int:
@@ -501,26 +485,6 @@ def _local_screws(kind: str, axis, anchor) -> list[np.ndarray]:
     return out
 
 
-def _actuator(a: Actuator, draft: _Draft) -> dict:
-    name = a.name or f"{a.joint}_actuator"
-    where = f"actuator {name!r}"
-    joint = next((j for j in draft.joints if j.name == a.joint), None)
-    if joint is None:
-        raise ModelError(
-            f"{where}: no joint is called {a.joint!r}; known: {', '.join(j.name for j in draft.joints[:8])}"
-        )
-    if joint.nv != 1:
-        raise ModelError(f"{where}: joint {a.joint!r} is {joint.type}; an actuator drives a hinge or a slide")
-    ranges = {}
-    for field in ("control_range", "force_range"):
-        ranges[field] = interval(getattr(a, field), f"{field} of {where}")
-    return {
-        "name": name, "q": joint.q, "v": joint.v, "gear": number(a.gear, f"gear of {where}"),
-        "gain": number(a.gain, f"gain of {where}"), "bias": vector(a.bias, 3, f"bias of {where}", ModelError),
-        **ranges,
-    }  # fmt: skip
-
-
 LIMIT_WIDTH = 0.01  # rad or m over which the stiffness of a limit comes in
 LIMIT_DAMPING = 1.0  # s/rad or s/m
 
@@ -545,19 +509,6 @@ def _limits(draft: _Draft, topology: Topology, feels: np.ndarray, leaf) -> force
         stiffness=leaf(stiffness, nv),
         width=leaf(np.full(nv, LIMIT_WIDTH), nv),
         damping=leaf(np.full(nv, LIMIT_DAMPING), nv),
-    )
-
-
-def _actuation(drives: list[dict], leaf) -> force_laws.Actuation:
-    n = len(drives)
-    return force_laws.Actuation(
-        gear=leaf([d["gear"] for d in drives], n),
-        gain=leaf([d["gain"] for d in drives], n),
-        bias=leaf([d["bias"] for d in drives], n, 3),
-        control_range=leaf([d["control_range"] for d in drives], n, 2),
-        force_range=leaf([d["force_range"] for d in drives], n, 2),
-        q_index=tuple(d["q"] for d in drives),
-        v_index=tuple(d["v"] for d in drives),
     )
 
 
@@ -627,16 +578,6 @@ def _unit(a, where: str) -> np.ndarray:
     if abs(norm - 1) > 1e-3:
         warnings.warn(f"{where} has length {norm:.6g} and was normalised", stacklevel=5)
     return a / norm
-
-
-def _check_unique(names: list[str], what: str) -> None:
-    seen: dict[str, int] = {}
-    for i, name in enumerate(names):
-        if not isinstance(name, str) or not name:
-            raise ModelError(f"{what} {i} has the name {name!r}; it must be a non-empty string")
-        if name in seen:
-            raise ModelError(f"two {what}s are called {name!r}: number {seen[name]} and number {i}. Rename one.")
-        seen[name] = i
 
 
 def _dtype(dtype) -> np.dtype:

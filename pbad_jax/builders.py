@@ -5,7 +5,8 @@ import numbers
 import numpy as np
 
 from pbad_jax import inertia
-from pbad_jax.build import Actuator, Body, Geom, Joint, build_model
+from pbad_jax.actuators import Actuator
+from pbad_jax.build import Body, Geom, Joint, build_model
 from pbad_jax.errors import ModelError
 from pbad_jax.forces import contact, fluid
 from pbad_jax.model import Model, with_forces

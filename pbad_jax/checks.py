@@ -82,6 +82,17 @@ def known(name, names, what: str) -> int:
     return names.index(name)
 
 
+def unique(names: list[str], what: str) -> None:
+    """No name twice, none empty."""
+    seen: dict[str, int] = {}
+    for i, name in enumerate(names):
+        if not isinstance(name, str) or not name:
+            raise ModelError(f"{what} {i} has the name {name!r}; it must be a non-empty string")
+        if name in seen:
+            raise ModelError(f"two {what}s are called {name!r}: number {seen[name]} and number {i}. Rename one.")
+        seen[name] = i
+
+
 def not_traced(x, what: str) -> None:
     """Values are looked at, so they must be there."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x)):

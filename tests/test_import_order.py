@@ -11,7 +11,18 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "pbad_jax"
 
 # a core module imports only what stands above it
 WITHOUT_PHYSICS = ["errors", "checks", "progress", "lanes", "schemes", "levenberg_marquardt", "continuation", "lbfgs"]
-PHYSICS = ["inertia", "joints", "model", "kinematics", "atom", "atom_parallel", "forces", "build", "builders"]
+PHYSICS = [
+    "inertia",
+    "joints",
+    "model",
+    "kinematics",
+    "atom",
+    "atom_parallel",
+    "forces",
+    "actuators",
+    "build",
+    "builders",
+]
 STEPS = [
     "joint_fields",
     "pulls",

@@ -3,10 +3,10 @@
 from pbad_jax.forces.attachments import Anchor, Attachment, connect, weld
 from pbad_jax.forces.body_contact import BodyContact, body_contact
 from pbad_jax.forces.contact_law import Contact, contact
+from pbad_jax.forces.drives import Actuation
 from pbad_jax.forces.external import Wrench, wrench
 from pbad_jax.forces.fluid_laws import Drag, Fluid, InertiaBoxes, drag, fluid, inertia_boxes
 from pbad_jax.forces.joint_laws import (
-    Actuation,
     Gravity,
     JointCoupling,
     JointDamping,

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pbad_jax.build import Actuator, Body, Geom, Joint
+from pbad_jax.actuators import Actuator
+from pbad_jax.build import Body, Geom, Joint
 from pbad_jax.io import compiled_forces
 from pbad_jax.io.mjcf import mujoco_module, rotation
 from pbad_jax.model import Mesh
