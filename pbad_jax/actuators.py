@@ -8,34 +8,47 @@ import numpy as np
 
 from pbad_jax.checks import interval, known, number, vector
 from pbad_jax.errors import ModelError
-from pbad_jax.forces.drives import Actuation
+from pbad_jax.forces.drives import Actuation, VectorActuation
 from pbad_jax.model import JointInfo
 
 
 @dataclasses.dataclass(frozen=True)
 class Actuator:
-    """force = clip(gain · clip(control) + bias · (1, gear q, gear v)); the joint feels gear · force.
+    """force = clip(gain · clip(control) + bias · (1, length, speed)); the joint feels gear · force.
 
     MuJoCo's motor (gain 1, bias 0), position servo (gain kp, bias (0, −kp, −kv)), velocity servo and general
-    affine actuator, on a hinge or a slide. Ranges None = unlimited.
+    affine actuator. length = gear · q, speed = gear · v; the length of a ball is gear · its rotation vector, that of a
+    free joint is 0.
+
+    Attributes:
+        joint: its name; any but a fixed one.
+        name: unique; default that of the joint and "_actuator".
+        gear: one number for a hinge or a slide; else one for each degree of freedom: universal (2,), planar and ball
+            (3,), free (6,).
+        gain: force per control; N, or N m where the gear is a plain number of a hinge.
+        bias: (3,) force, force per length, force per speed.
+        control_range, force_range: (low, high), None = unlimited.
+        in_parent: whether the gear of a ball, or of a free joint's rotation, is in the axes of the body's parent
+            instead of its own (MuJoCo's jointinparent).
     """
 
     joint: str
     name: str = ""
-    gear: float = 1.0
+    gear: Any = 1.0
     gain: float = 1.0
     bias: Any = (0.0, 0.0, 0.0)
     control_range: Any = None
     force_range: Any = None
+    in_parent: bool = False
 
 
 class Drive(NamedTuple):
     """A checked Actuator."""
 
     name: str
-    q: int
-    v: int
-    gear: float
+    joint: JointInfo
+    in_parent: bool
+    gear: np.ndarray  # one entry a degree of freedom
     gain: float
     bias: np.ndarray
     control_range: tuple[float, float]
@@ -46,29 +59,65 @@ def check_actuator(a: Actuator, joints: Sequence[JointInfo]) -> Drive:
     """An actuator of one of these joints.
 
     Raises:
-        ModelError: an unknown joint or one of several degrees of freedom, bad numbers.
+        ModelError: no Actuator, an unknown or fixed joint, a gear of the wrong length, bad numbers.
     """
+    if not isinstance(a, Actuator):
+        raise ModelError(f"{a!r:.60} is no actuator; make one with Actuator(joint)")
     name = a.name or f"{a.joint}_actuator"
     where = f"actuator {name!r}"
     joint = joints[known(a.joint, [j.name for j in joints], f"joint of {where}")]
-    if joint.nv != 1:
-        raise ModelError(f"{where}: joint {a.joint!r} is {joint.type}; an actuator drives a hinge or a slide")
+    if not joint.nv:
+        raise ModelError(f"{where}: joint {a.joint!r} is fixed; give one that moves")
+    what = f"gear of {where}"
+    single = joint.nv == 1
+    gear = [number(a.gear, what)] if single else vector(a.gear, joint.nv, f"{what} on the {joint.type} {joint.name!r}")
     return Drive(
-        name, joint.q, joint.v, number(a.gear, f"gear of {where}"), number(a.gain, f"gain of {where}"),
+        name, joint, bool(a.in_parent), np.asarray(gear), number(a.gain, f"gain of {where}"),
         vector(a.bias, 3, f"bias of {where}"), interval(a.control_range, f"control_range of {where}"),
         interval(a.force_range, f"force_range of {where}"),
     )  # fmt: skip
 
 
-def actuation(drives: Sequence[Drive], leaf: Callable) -> Actuation:
-    """The force of these actuators; leaf makes (array, *shape) an array of the model's dtype."""
+def actuation(drives: Sequence[Drive], leaf: Callable, first: int = 0) -> list[Actuation | VectorActuation]:
+    """The forces of these actuators, whose controls begin at `first`.
+
+    leaf: makes (array, *shape) an array of the model's dtype.
+    """
+    single = [_single(d) for d in drives]
+    out: list[Actuation | VectorActuation] = []
+    alone = [(i, d, k) for i, (d, k) in enumerate(zip(drives, single)) if k is not None]
+    if alone:
+        law = _law([d for _, d, _ in alone], leaf)
+        gear = leaf([d.gear[k] for _, d, k in alone], len(alone))
+        q, v = (tuple(getattr(d.joint, x) + k for _, d, k in alone) for x in "qv")
+        out.append(Actuation(gear, **law, u_index=tuple(first + i for i, *_ in alone), q_index=q, v_index=v))
+    rest = [(i, d) for i, (d, k) in enumerate(zip(drives, single)) if k is None]
+    if rest:
+        law = _law([d for _, d in rest], leaf)
+        gear = leaf([_places(d) for _, d in rest], len(rest), 6)
+        where = tuple((d.joint.type, d.joint.q, d.joint.v, d.in_parent) for _, d in rest)
+        out.append(VectorActuation(gear, **law, u_index=tuple(first + i for i, _ in rest), joints=where))
+    return out
+
+
+def _single(d: Drive) -> int | None:
+    """Which one hinge or slide of its joint it drives; None where it is not one."""
+    moves = np.flatnonzero(d.gear)
+    if d.joint.nv == 1:
+        return 0
+    return int(moves[0]) if d.joint.type in ("universal", "planar") and len(moves) == 1 else None
+
+
+def _places(d: Drive) -> np.ndarray:
+    """The gear in six places, a ball's in the last three."""
+    return np.r_[np.zeros(3), d.gear] if d.joint.type == "ball" else np.r_[d.gear, np.zeros(6 - len(d.gear))]
+
+
+def _law(drives: Sequence[Drive], leaf: Callable) -> dict[str, Any]:
     n = len(drives)
-    return Actuation(
-        gear=leaf([d.gear for d in drives], n),
-        gain=leaf([d.gain for d in drives], n),
-        bias=leaf([d.bias for d in drives], n, 3),
-        control_range=leaf([d.control_range for d in drives], n, 2),
-        force_range=leaf([d.force_range for d in drives], n, 2),
-        q_index=tuple(d.q for d in drives),
-        v_index=tuple(d.v for d in drives),
-    )
+    return {
+        "gain": leaf([d.gain for d in drives], n),
+        "bias": leaf([d.bias for d in drives], n, 3),
+        "control_range": leaf([d.control_range for d in drives], n, 2),
+        "force_range": leaf([d.force_range for d in drives], n, 2),
+    }

@@ -116,7 +116,7 @@ def build_model(
 
     Args:
         bodies: parents before children; several roots are fine.
-        actuators: on hinges and slides; they define the order of a control.
+        actuators: they define the order of a control.
         gravity: (3,) m/s².
         q0: (nq,) reference configuration; default every joint at its `reference`.
         name: for messages and files.
@@ -187,7 +187,7 @@ def build_model(
     if np.isfinite(draft.range).any():
         model_forces.append(_limits(draft, topology, np.concatenate(feels), leaf))
     if drives:
-        model_forces.append(actuation(drives, leaf))
+        model_forces.extend(actuation(drives, leaf))
     return Model(
         topology=topology,
         placement=leaf(draft.placement, n, 3, 4),

@@ -309,7 +309,6 @@ LACKING = {
         {"extra": '<actuator><intvelocity name="x" joint="ja" kp="1" actrange="-1 1"/></actuator>'},
         "actuator 'x': activation dynamics",
     ),
-    "ball actuator": ({"extra": '<actuator><motor name="x" joint="jball"/></actuator>'}, "drives a ball joint"),
     "fluid": (
         {
             "option": '<option density="1.2" viscosity="2e-5" wind="1 0 0"/>',

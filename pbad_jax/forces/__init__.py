@@ -3,7 +3,7 @@
 from pbad_jax.forces.attachments import Anchor, Attachment, connect, weld
 from pbad_jax.forces.body_contact import BodyContact, body_contact
 from pbad_jax.forces.contact_law import Contact, contact
-from pbad_jax.forces.drives import Actuation
+from pbad_jax.forces.drives import Actuation, VectorActuation
 from pbad_jax.forces.external import Wrench, wrench
 from pbad_jax.forces.fluid_laws import Drag, Fluid, InertiaBoxes, drag, fluid, inertia_boxes
 from pbad_jax.forces.joint_laws import (
@@ -42,6 +42,7 @@ __all__ = [
     "Pull",
     "SignedDistance",
     "Start",
+    "VectorActuation",
     "Wrench",
     "body_contact",
     "box",

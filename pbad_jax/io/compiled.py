@@ -14,6 +14,8 @@ from pbad_jax.io import compiled_forces
 from pbad_jax.io.mjcf import mujoco_module, rotation
 from pbad_jax.model import Mesh
 
+FREE, BALL = 0, 1  # MuJoCo's types of joints
+
 
 @dataclasses.dataclass
 class Converted:
@@ -144,7 +146,7 @@ def _joint(m, j: int, names: _Names, switches: set[str]) -> Joint:
 
 
 def _actuators(m, names: _Names, switches: set[str]) -> tuple[list[Actuator], list[str]]:
-    """Affine actuators on hinges and slides; the others by name and reason."""
+    """Affine actuators on joints; the others by name and reason."""
     count = _count(m, "nactuator", m.nu)
     drives, lost = [], []
     on_joint = [int(m.actuator_trnid[a, 0]) if m.actuator_trntype[a] <= 1 else -1 for a in range(count)]
@@ -152,7 +154,7 @@ def _actuators(m, names: _Names, switches: set[str]) -> tuple[list[Actuator], li
         reason = _why_not(m, a)
         j = on_joint[a]
         force_range = _range(m.actuator_forcelimited[a], m.actuator_forcerange[a])
-        if not reason and m.jnt_actfrclimited[j] and m.actuator_gear[a, 0]:
+        if not reason and m.jnt_type[j] > BALL and m.jnt_actfrclimited[j] and m.actuator_gear[a, 0]:
             bounds = np.sort(m.jnt_actfrcrange[j] / m.actuator_gear[a, 0])
             low, high = (-np.inf, np.inf) if force_range is None else force_range
             force_range = (max(low, bounds[0]), min(high, bounds[1]))
@@ -166,7 +168,8 @@ def _actuators(m, names: _Names, switches: set[str]) -> tuple[list[Actuator], li
             Actuator(
                 joint=names.joint[j],
                 name=names.actuator[a],
-                gear=float(m.actuator_gear[a, 0]),
+                gear=_gear(m, a, j),
+                in_parent=bool(m.actuator_trntype[a]),
                 gain=float(m.actuator_gainprm[a, 0]),
                 bias=np.array(m.actuator_biasprm[a, :3]) if m.actuator_biastype[a] == 1 else np.zeros(3),
                 control_range=None if unclamped else _range(m.actuator_ctrllimited[a], m.actuator_ctrlrange[a]),
@@ -180,8 +183,14 @@ def _range(limited, bounds) -> tuple[float, float] | None:
     return (float(bounds[0]), float(bounds[1])) if limited else None
 
 
+def _gear(m, a: int, j: int) -> Any:
+    """As many numbers as the joint has degrees of freedom."""
+    size = {FREE: 6, BALL: 3}.get(m.jnt_type[j])
+    return np.array(m.actuator_gear[a, :size]) if size else float(m.actuator_gear[a, 0])
+
+
 def _why_not(m, a: int) -> str:
-    """Why this actuator is not affine in a hinge's or slide's q and v; empty if it is."""
+    """Why this actuator is not affine in a joint's q and v; empty if it is."""
     mujoco = mujoco_module()
 
     def label(enum, value) -> str:
@@ -189,8 +198,6 @@ def _why_not(m, a: int) -> str:
 
     if m.actuator_trntype[a] > 1:
         return f"transmission through a {label(mujoco.mjtTrn, m.actuator_trntype[a])}"
-    if m.jnt_type[m.actuator_trnid[a, 0]] not in (2, 3):
-        return f"drives a {('free', 'ball')[m.jnt_type[m.actuator_trnid[a, 0]]]} joint"
     if m.actuator_dyntype[a] != 0:
         return f"activation dynamics ({label(mujoco.mjtDyn, m.actuator_dyntype[a])})"
     if m.actuator_gaintype[a] != 0:
