@@ -5,7 +5,7 @@ is a pure function of pytrees; nothing runs at import, and no JAX setting is tou
 """
 
 from pbad_jax import forces
-from pbad_jax.actuators import Actuator
+from pbad_jax.actuators import Actuator, motors, with_actuators
 from pbad_jax.build import Body, Geom, Joint, build_model
 from pbad_jax.builders import chain, spider, swimmer
 from pbad_jax.energy import angular_momentum, kinetic_energy, linear_momentum, loop_gaps, potential_energy
@@ -67,6 +67,7 @@ __all__ = [
     "loop_gaps",
     "make_state",
     "make_step",
+    "motors",
     "potential_energy",
     "radau",
     "rollout",
@@ -74,5 +75,6 @@ __all__ = [
     "spider",
     "swimmer",
     "variational",
+    "with_actuators",
     "with_forces",
 ]

@@ -4,12 +4,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.checks import interval, known, number, vector
+from pbad_jax.checks import interval, known, number, unique, vector
 from pbad_jax.errors import ModelError
-from pbad_jax.forces.drives import Actuation, VectorActuation
-from pbad_jax.model import JointInfo
+from pbad_jax.forces.drives import Actuation, VectorActuation, chosen
+from pbad_jax.model import JointInfo, Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +41,51 @@ class Actuator:
     control_range: Any = None
     force_range: Any = None
     in_parent: bool = False
+
+
+def with_actuators(model: Model, *actuators: Actuator) -> Model:
+    """The model with more actuators; their controls come after those that it has.
+
+    Args:
+        model: from a file, from `build_model`, or any other.
+        *actuators: as for `build_model`.
+
+    Raises:
+        ModelError: an unknown or fixed joint, a name that is taken, bad numbers.
+    """
+    t = model.topology
+    drives = [check_actuator(a, t.joints) for a in actuators]
+    names = t.actuator_names + tuple(d.name for d in drives)
+    unique(list(names), "actuator")
+
+    def leaf(x, *shape):
+        return jnp.asarray(np.asarray(x, float).reshape(shape), model.dtype)
+
+    more = tuple(actuation(drives, leaf, first=model.nu))
+    topology = dataclasses.replace(t, actuator_names=names)
+    return dataclasses.replace(model, topology=topology, forces=model.forces + more)
+
+
+def motors(model: Model, joints: str | Sequence[str] | None = None) -> list[Actuator]:
+    """One motor for each degree of freedom: the control is the generalised force itself, N or N m, in the order of v.
+
+    `with_actuators(model, *motors(model))` gives a model without actuators a control (nv,); a ball's three act about
+    the axes of its body, a free joint's first three along those of the world.
+
+    Args:
+        model: the model.
+        joints: a name or names, in the order that is wanted; default all that move.
+
+    Raises:
+        ModelError: an unknown or fixed joint.
+    """
+    out = []
+    for joint in chosen(model, joints, "motors"):
+        for k, gear in enumerate(np.eye(joint.nv)):
+            single = joint.nv == 1
+            name = f"{joint.name}_motor" if single else f"{joint.name}_motor{k}"
+            out.append(Actuator(joint.name, name, gear=1.0 if single else gear))
+    return out
 
 
 class Drive(NamedTuple):

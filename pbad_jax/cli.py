@@ -476,7 +476,10 @@ def _info(args: argparse.Namespace) -> int:
 
 
 # what says where a joint force acts
-_DOFS = {"JointSpring": "stiffness", "JointDamping": "coefficient", "JointFriction": "loss", "JointLimit": "range"}
+_DOFS = {
+    "JointSpring": "stiffness", "JointDamping": "coefficient", "JointFriction": "loss", "JointLimit": "range",
+    "JointForce": "tau", "PDDrive": "kp",
+}  # fmt: skip
 
 
 def _force(model: Model, force: Any) -> tuple[str, str, str]:

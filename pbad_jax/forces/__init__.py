@@ -3,7 +3,7 @@
 from pbad_jax.forces.attachments import Anchor, Attachment, connect, weld
 from pbad_jax.forces.body_contact import BodyContact, body_contact
 from pbad_jax.forces.contact_law import Contact, contact
-from pbad_jax.forces.drives import Actuation, VectorActuation
+from pbad_jax.forces.drives import Actuation, JointForce, PDDrive, VectorActuation, joint_force, pd_drive
 from pbad_jax.forces.external import Wrench, wrench
 from pbad_jax.forces.fluid_laws import Drag, Fluid, InertiaBoxes, drag, fluid, inertia_boxes
 from pbad_jax.forces.joint_laws import (
@@ -32,10 +32,12 @@ __all__ = [
     "InertiaBoxes",
     "JointCoupling",
     "JointDamping",
+    "JointForce",
     "JointFriction",
     "JointLimit",
     "JointSpring",
     "Load",
+    "PDDrive",
     "PaperContact",
     "PaperDrag",
     "Point",
@@ -57,9 +59,11 @@ __all__ = [
     "inertia_boxes",
     "is_conservative",
     "joined",
+    "joint_force",
     "paper_contact",
     "paper_drag",
     "paper_friction",
+    "pd_drive",
     "points_on",
     "pull",
     "sphere",

@@ -1,26 +1,31 @@
-"""Actuators: what a control does to a joint, in MuJoCo's terms.
+"""What drives joints: actuators, PD drives, constant forces.
 
-Each pushes one joint along its gear g. From a length ℓ and a speed s = g · v of the joint and its control u,
+An actuator pushes one joint along its gear g, in MuJoCo's terms. From a length ℓ and a speed s = g · v of the joint and
+its control u,
 
     f = clip(gain clip(u) + bias · (1, ℓ, s)),   τ = g f:
 
 motors, position and velocity servos, general actuators with an affine bias. ℓ = g q of hinges and slides, g · w of a
-ball turned by the rotation vector w, 0 of a free joint. Where f is clipped its derivatives are zero.
+ball turned by the rotation vector w, 0 of a free joint. A PD drive is τ = clip(−kp d − kd v), d from its target to q.
+All are implicit in position and velocity; where f or τ is clipped its derivatives are zero.
 """
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax import joints
+from pbad_jax import checks, joints
+from pbad_jax.errors import ModelError
+from pbad_jax.forces.joint_laws import extension, extension_slope
 from pbad_jax.forces.law import Load, Point
 from pbad_jax.joints import matvec, transpose
-from pbad_jax.kinematics import take
-from pbad_jax.model import Model
+from pbad_jax.kinematics import take, tree
+from pbad_jax.model import JointInfo, Model
 
 
 @functools.partial(
@@ -137,3 +142,145 @@ def _slots(which: tuple[tuple[str, int, int, bool], ...]) -> _Slots:
         measured=kind != "free",
         in_parent=np.array([w[3] for w in which])[:, None] & ball,
     )
+
+
+# --- without a control -------------------------------------------------------------------------------------
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["kp", "kd", "target", "force_limit"],
+    meta_fields=["q_index", "v_index"],
+)
+@dataclasses.dataclass(frozen=True)
+class PDDrive:
+    """τ = clip(−kp d − kd v) of k degrees of freedom, d from `target` to q, a rotation vector on balls.
+
+    Made by `pd_drive`. Every number is a leaf: learn the gains, move the target, by `dataclasses.replace`.
+    """
+
+    kp: jax.Array  # (k,) N/m or N m/rad
+    kd: jax.Array  # (k,) N s/m or N m s/rad
+    target: jax.Array  # (kq,) rad, m, quaternions (w,x,y,z) of any length
+    force_limit: jax.Array  # (k,) N or N m, inf = unlimited
+    q_index: tuple[int, ...]  # of the target in q
+    v_index: tuple[int, ...]  # of the degrees of freedom in v
+
+    def load(self, model: Model, at: Point) -> Load:
+        """τ and its slopes; ∂τ/∂q is a full matrix only where a ball is driven."""
+        qi, vi = np.array(self.q_index), np.array(self.v_index)
+        d = extension(model, model.q0.at[qi].set(self.target), at.q)
+        f = -self.kp * d[vi] - self.kd * at.v[vi]
+        open_ = (jnp.abs(f) < self.force_limit).astype(f.dtype)
+        zero = jnp.zeros_like(at.v)
+        by_d = zero.at[vi].set(-open_ * self.kp)
+        turns = np.isin(tree(model.topology).ball_v, vi).any()
+        return Load(
+            tau=zero.at[vi].set(jnp.clip(f, -self.force_limit, self.force_limit)),
+            dtau_dq=extension_slope(model, by_d, d) if turns else by_d,
+            dtau_dv=zero.at[vi].set(-open_ * self.kd),
+        )
+
+
+def pd_drive(model: Model, joints: str | Sequence[str] | None, kp, kd, *, target=None, force_limit=None) -> PDDrive:
+    """A PD drive of some joints to a target, implicit in position and velocity: stiff gains take large steps.
+
+    For targets that a control sets, take `Actuator(joint, gain=kp, bias=(0, -kp, -kd))`.
+
+    Args:
+        model: the model.
+        joints: a name or names; None = all that move.
+        kp: N/m or N m/rad, ≥ 0: one number, one for each of the joints, or one for each of their degrees of freedom.
+        kd: N s/m or N m s/rad, ≥ 0, likewise.
+        target: (kq,) what q of these joints shall be, one after the other: rad, m, unit quaternions (w,x,y,z) of balls;
+            default `model.q0`.
+        force_limit: N or N m, ≥ 0, like kp: a bound of each component of τ; None = unlimited.
+
+    Raises:
+        ModelError: an unknown or fixed joint, a negative gain, wrong shapes, NaN.
+    """
+    which = chosen(model, joints, "pd_drive")
+    q = [i for j in which for i in range(j.q, j.q + j.nq)]
+    v = [i for j in which for i in range(j.v, j.v + j.nv)]
+
+    gains = [_gains(x, which, f"{name} of pd_drive") for x, name in ((kp, "kp"), (kd, "kd"))]
+    wanted = np.asarray(model.q0)[q] if target is None else _target(target, which, len(q))
+    limit = np.full(len(v), np.inf) if force_limit is None else _gains(force_limit, which, "force_limit of pd_drive")
+    kp, kd, wanted, limit = (jnp.asarray(x, model.dtype) for x in (*gains, wanted, limit))
+    return PDDrive(kp, kd, wanted, limit, tuple(q), tuple(v))
+
+
+def chosen(model: Model, names: str | Sequence[str] | None, what: str) -> list[JointInfo]:
+    """The joints of these names, all of which move; None = all that do.
+
+    Raises:
+        ModelError: no name, or one that is unknown, given twice, or of a fixed joint.
+    """
+    every = model.topology.joints
+    if names is None:
+        return [j for j in every if j.nv]
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list | tuple) or not names:
+        raise ModelError(f"joints of {what} is {names!r:.60}; wanted a name, or a list of them")
+    found = [every[checks.known(n, [j.name for j in every], f"joint of {what}")] for n in names]
+    for k, joint in enumerate(found):
+        if not joint.nv:
+            raise ModelError(f"joint of {what}: {joint.name!r} is fixed; give joints that move")
+        if joint in found[:k]:
+            raise ModelError(f"joint of {what}: {joint.name!r} is given twice; name each joint once")
+    return found
+
+
+def _gains(x, which: list[JointInfo], what: str) -> np.ndarray:
+    """One number for each degree of freedom, ≥ 0."""
+    sizes = [j.nv for j in which]
+    n, k = len(sizes), sum(sizes)
+    x = checks.array(x, what, "numbers")
+    if x.shape not in ((), (n,), (k,)):
+        raise ModelError(f"{what} has shape {x.shape}; wanted one number, ({n},) one a joint, or ({k},)")
+    if not np.all(np.isfinite(x) & (x >= 0)):
+        raise ModelError(f"{what} is {x.tolist()}; every entry must be finite and ≥ 0")
+    return np.repeat(x, sizes) if x.shape == (n,) else np.broadcast_to(x, k)
+
+
+def _target(x, which: list[JointInfo], size: int) -> np.ndarray:
+    """(kq,) with unit quaternions."""
+    what = "target of pd_drive"
+    x = checks.vector(np.atleast_1d(checks.array(x, what, f"{size} numbers")), size, what).copy()
+    first = 0
+    for j in which:
+        if j.nq > j.nv:  # its last four are a quaternion
+            p = x[first + j.nq - 4 : first + j.nq]
+            norm = np.linalg.norm(p)
+            if not abs(norm - 1) <= 1e-3:
+                raise ModelError(
+                    f"{what}: quaternion {p.tolist()} of joint {j.name!r} has norm {norm:.6g}; it must be 1 within "
+                    "1e-3. Normalise it; the order is (w, x, y, z)."
+                )
+            p /= norm
+        first += j.nq
+    return x
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["tau"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class JointForce:
+    """A constant generalised force; a leaf, so it can be learnt, or set anew at every step."""
+
+    tau: jax.Array  # (nv,) N or N m
+
+    def load(self, model: Model, at: Point) -> Load:
+        """Itself."""
+        return Load(tau=self.tau)
+
+
+def joint_force(model: Model, tau) -> JointForce:
+    """A constant generalised force tau (nv,) N or N m in the order of v, MuJoCo's qfrc_applied.
+
+    A ball's three are a torque in the axes of its body; a free joint's first three a force in those of the world. For
+    forces that a control sets, take `with_actuators(model, *motors(model))`.
+
+    Raises:
+        ModelError: a wrong length, NaN.
+    """
+    return JointForce(jnp.asarray(checks.vector(tau, model.nv, "tau of joint_force"), model.dtype))

@@ -43,28 +43,33 @@ class JointSpring:
     rest: jax.Array  # (nq,)
 
     def load(self, model: Model, at: Point) -> Load:
-        """τ = −k d; ∂τ/∂δ = −k ∂log/∂δ."""
-        d = self._extension(model, at.q)
-        t = tree(model.topology)
-        curvature = -self.stiffness
-        if t.balls.size:
-            J = joints.right_jacobian_inverse(d[t.ball_v])
-            curvature = jnp.diag(curvature)
-            rows, columns = t.ball_v[:, :, None], t.ball_v[:, None, :]
-            curvature = curvature.at[rows, columns].set(-self.stiffness[t.ball_v][..., None] * J)
-        return Load(tau=-self.stiffness * d, dtau_dq=curvature)
+        """τ = −k d; ∂τ/∂δ = −k ∂d/∂δ."""
+        d = extension(model, self.rest, at.q)
+        return Load(tau=-self.stiffness * d, dtau_dq=extension_slope(model, -self.stiffness, d))
 
     def potential(self, model: Model, at: Point) -> jax.Array:
         """½ Σ k d², J."""
-        return 0.5 * jnp.sum(self.stiffness * self._extension(model, at.q) ** 2)
+        return 0.5 * jnp.sum(self.stiffness * extension(model, self.rest, at.q) ** 2)
 
-    def _extension(self, model: Model, q: jax.Array) -> jax.Array:
-        t = tree(model.topology)
-        d = jnp.zeros(model.nv, q.dtype).at[t.scalar_v].set(q[t.scalar_q] - self.rest[t.scalar_q])
-        if t.balls.size:
-            p = joints.quaternion_product(joints.quaternion_inverse(self.rest[t.ball_q]), q[t.ball_q])
-            d = d.at[t.ball_v].set(joints.quaternion_log(p))
-        return d
+
+def extension(model: Model, rest: jax.Array, q: jax.Array) -> jax.Array:
+    """From `rest` (nq,) to q: d (nv,), differences of hinges and slides, rotation vectors of balls."""
+    t = tree(model.topology)
+    d = jnp.zeros(model.nv, q.dtype).at[t.scalar_v].set(q[t.scalar_q] - rest[t.scalar_q])
+    if t.balls.size:
+        p = joints.quaternion_product(joints.quaternion_inverse(rest[t.ball_q]), q[t.ball_q])
+        d = d.at[t.ball_v].set(joints.quaternion_log(p))
+    return d
+
+
+def extension_slope(model: Model, weight: jax.Array, d: jax.Array) -> jax.Array:
+    """Weight (nv,) times ∂d/∂δ at the extension d: a diagonal (nv,), a matrix (nv,nv) where there are balls."""
+    t = tree(model.topology)
+    if not t.balls.size:
+        return weight
+    J = joints.right_jacobian_inverse(d[t.ball_v])
+    rows, columns = t.ball_v[:, :, None], t.ball_v[:, None, :]
+    return jnp.diag(weight).at[rows, columns].set(weight[t.ball_v][..., None] * J)
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["coefficient"], meta_fields=[])
