@@ -146,6 +146,23 @@ def law(name: str, part=None, **how):
     return lambda: getattr(forces, name)(creature(), *(() if part is None else part), **how)
 
 
+TURNS = [
+    Actuator("hip", gear=(1.0, -2.0, 0.5), gain=2.0, bias=(0.1, -1.5, -0.4)),
+    Actuator("hip", "outer", gear=(0.5, 1.0, 2.0), bias=(0.2, -0.7, -0.3), in_parent=True),
+    Actuator("float", gear=(1.0, 0.3, -0.5, 0.2, 0.7, -0.4), bias=(-0.3, -0.5, -0.2)),
+    Actuator("float", "from outside", gear=(0, 1.0, 0, 0.2, 0.7, -0.4), bias=(1.0, -0.5, -0.2), in_parent=True),
+]
+
+
+def driven(joints, **changes) -> forces.VectorActuation:
+    """Actuators of balls and free joints; the two controls of the creature serve all."""
+    force = pbad.with_actuators(creature(), *(dataclasses.replace(a, **changes) for a in joints)).forces[-1]
+    return dataclasses.replace(force, u_index=(0, 1, 1, 0)[: len(joints)])
+
+
+GOAL = (0.3, *(x / 2 for x in (1.0, -1.0, 1.0, -1.0)), -0.1)  # of knee, hip and rail
+DRIVE = {"kp": (2.0, 3.0, 1.5, 0.5, 4.0), "kd": (0.4, 0.7, 0.3), "target": GOAL}
+
 HELD = {"stiffness": 5.0, "damping": 0.8}
 # name -> (how to make it, whether it is conservative)
 FORCES = {
@@ -156,6 +173,13 @@ FORCES = {
     "JointLimit": (lambda: own(forces.JointLimit, width=0.2, damping=0.6), False),
     "JointCoupling": (coupling, False),
     "Actuation": (lambda: own(forces.Actuation), False),
+    "VectorActuation": (lambda: driven(TURNS), False),
+    "VectorActuation, clipped": (lambda: driven(TURNS, control_range=(-1, 1), force_range=(-0.4, 0.9)), False),
+    "PDDrive": (law("pd_drive", (["knee", "hip", "rail"],), **DRIVE), False),
+    "PDDrive, clipped": (law("pd_drive", (["knee", "hip", "rail"],), **DRIVE, force_limit=(0.5, 0.8, 0.5)), False),
+    "PDDrive, all": (law("pd_drive", (None, 2.0, 0.3)), False),
+    "PDDrive, hinge": (law("pd_drive", ("knee", 2.0, 0.3)), False),
+    "JointForce": (law("joint_force", (np.linspace(-2, 3, 12),)), False),
     "Drag": (lambda: forces.drag(0.8), False),
     "Fluid": (law("fluid", (2.0, 0.7)), False),
     "InertiaBoxes": (law("inertia_boxes", (1.2, 0.3)), False),
@@ -370,6 +394,30 @@ def test_everything_is_finite_in_special_poses(name):
             assert_finite(judged(model, force, here), what)
 
 
+DRIVES = [name for name in FORCES if name.split(",")[0] in ("VectorActuation", "PDDrive", "JointSpring")]
+
+
+@pytest.mark.parametrize("name", DRIVES)
+def test_slopes_of_drives_in_special_poses(name):
+    """At no rotation, almost none, and at what they drive to, moving; clipped in some, not clipped in some."""
+    model, at, links = creature(), random_point(9), creature().topology.n_links
+    poses = {k: x for k, x in POSES.items() if k != "half turns"} | {"goal": {"hip": GOAL[1:5], "knee": GOAL[0]}}
+    open_part = []
+    for what, joints in poses.items():
+        for v in (np.zeros(model.nv), at.v):
+            q = leaf(pose(joints))
+            here = instant(model, q, leaf(v), at.control, q, leaf(v))
+            out = judged(model, made(name), here)
+            promised = expected(out["load"], links)["tau"]
+            assert_close(out["autodiff"]["tau"], promised, TOL["autodiff"], what)
+            if "differences" in out:
+                assert_close(out["differences"]["tau"], promised, TOL["difference"], what)
+            if "clipped" in name:
+                free = judged(model, made(name.removesuffix(", clipped")), here)["load"].dtau_dv
+                open_part.append(np.abs(out["load"].dtau_dv).sum() / np.abs(free).sum())
+    assert "clipped" not in name or min(open_part) < 0.9 and max(open_part) > 0.1, open_part
+
+
 def corners(surface: str) -> list[tuple[Any, float | None]]:
     """Places of the trunk's origin and their distance: on the surface, at 0.25 m, off it, at its middle and edges."""
     if surface == "half_space":
@@ -499,6 +547,11 @@ def one_body(**joint):
     return pbad.build_model([Body("arm", 1.0, inertia=np.eye(3), joints=[Joint(name="elbow", **joint)])])
 
 
+def fixed():
+    joints = [[Joint("hinge", name="elbow")], [Joint("fixed", name="weld")]]
+    return pbad.build_model([Body(str(i), 1.0, inertia=np.eye(3), joints=j) for i, j in enumerate(joints)])
+
+
 def nowhere():
     return forces.ContactPoints((), np.zeros((0, 3)), np.zeros(0), np.zeros(0))
 
@@ -588,6 +641,30 @@ REFUSED = [
     (on("wrench", "shin", (0, NAN, 0)), ["force of the wrench", "nan"]),
     (on("wrench", "shin", torque=(0, 1)), ["torque of the wrench", "(2,)"]),
     (on("wrench", "shin", point="hip"), ["point of the wrench", "hip"]),
+    (on("pd_drive", "tail", 1.0, 1.0), ["joint of pd_drive", "'tail'", "hip"]),
+    (on("pd_drive", ["knee", "hip", "knee"], 1.0, 1.0), ["joint of pd_drive", "'knee'", "twice"]),
+    (on("pd_drive", [], 1.0, 1.0), ["joints of pd_drive", "[]", "name"]),
+    (on("pd_drive", 3, 1.0, 1.0), ["joints of pd_drive", "3", "name"]),
+    (on("pd_drive", "knee", -2.0, 1.0), ["kp of pd_drive", "-2.0", "≥ 0"]),
+    (on("pd_drive", "knee", 2.0, (1.0, 2.0)), ["kd of pd_drive", "(2,)", "(1,)"]),
+    (on("pd_drive", ["knee", "hip"], 2.0, (1.0, NAN)), ["kd of pd_drive", "nan", "finite"]),
+    (on("pd_drive", ["knee", "hip"], "stiff", 1.0), ["kp of pd_drive", "stiff"]),
+    (on("pd_drive", "hip", 2.0, 1.0, force_limit=-3.0), ["force_limit of pd_drive", "-3.0", "≥ 0"]),
+    (on("pd_drive", "hip", 2.0, 1.0, target=(0, 0, 0)), ["target of pd_drive", "(3,)", "(4,)"]),
+    (on("pd_drive", "hip", 2.0, 1.0, target=(1, 0, 1, 0)), ["target of pd_drive", "'hip'", "norm 1.41421"]),
+    (on("pd_drive", "knee", 2.0, 1.0, target=NAN), ["target of pd_drive", "nan"]),
+    (lambda: forces.pd_drive(one_body(type="hinge"), "elbow", 1, np.ones((1, 1))), ["kd of pd_drive", "(1, 1)"]),
+    (lambda: pbad.motors(fixed(), "weld"), ["joint of motors", "'weld'", "fixed"]),
+    (lambda: pbad.with_actuators(fixed(), Actuator("weld")), ["'weld_actuator'", "'weld'", "fixed"]),
+    (lambda: pbad.with_actuators(creature(), "knee"), ["'knee'", "Actuator(joint)"]),
+    (lambda: pbad.with_actuators(creature(), Actuator("tail")), ["joint of actuator", "'tail'", "hip"]),
+    (lambda: pbad.with_actuators(creature(), Actuator("knee")), ["two actuators", "'knee_actuator'"]),
+    (lambda: pbad.with_actuators(creature(), Actuator("hip")), ["gear of actuator", "ball 'hip'", "(3,)"]),
+    (lambda: pbad.with_actuators(creature(), Actuator("hip", gear=(1, NAN, 0))), ["gear of actuator", "nan"]),
+    (lambda: pbad.with_actuators(creature(), Actuator("float", gear=(1, 0, 0))), ["free 'float'", "(3,)", "(6,)"]),
+    (lambda: pbad.with_actuators(creature(), Actuator("hub", gear=(1, 0, 0))), ["gear of actuator 'hub_actuator'"]),
+    (on("joint_force", (1.0, 2.0)), ["tau of joint_force", "(2,)", "(12,)"]),
+    (on("joint_force", np.full(12, NAN)), ["tau of joint_force", "nan"]),
     (lambda: one_body(type="hinge", range=(1, -2)), ["range", "'elbow'", "(1, -2)"]),
     (lambda: one_body(type="ball", range=(-1, 0)), ["range", "'elbow'", "(-1, 0)", "ball"]),
     (lambda: one_body(type="hinge", limit_time_constant=0), ["limit_time_constant", "'elbow'", "0"]),
