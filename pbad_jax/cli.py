@@ -491,8 +491,10 @@ def _force(model: Model, force: Any) -> tuple[str, str, str]:
         x = np.asarray(getattr(force, _DOFS[name]))
         count = np.sum(np.isfinite(x).any(axis=-1) if x.ndim == 2 else x != 0)
         extent = f"{count + 3 * np.isfinite(getattr(force, 'angle', ())).sum()} degrees of freedom"
-    elif name == "VectorActuation" or hasattr(force, "v_index"):
-        extent = f"{len(getattr(force, 'v_index', None) or force.joints)} joints"
+    elif hasattr(force, "u_index"):
+        extent = f"by {len(force.u_index)} actuators"
+    elif hasattr(force, "v_index"):
+        extent = f"{len(force.v_index)} joints"
     elif name in ("Attachment", "Anchor"):
         body = dict(zip(model.topology.body_link, model.topology.body_names))
         extent = " and ".join(body.get(l, "?") for l in np.atleast_1d(links[0])) + " and the world" * (name == "Anchor")

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib
+import re
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from test_objectives import SCHEMES, draw
 
 import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Joint, dynamics, forces, kinematics
+from pbad_jax.cli import main
 from pbad_jax.forces.law import Load, instant, total_load
 
 mujoco: Any = importlib.import_module("mujoco")  # it has no types
@@ -74,6 +76,14 @@ def test_actuators_of_balls_and_free_joints_are_mujocos():
         assert_close(acceleration(*args), d.qacc, 1e-9)
         clipped |= {float(d.actuator_force[2])}
     assert {-1.0, 1.5} < clipped
+
+
+@pytest.mark.float64
+def test_info_says_how_much_they_drive(capsys, tmp_path):
+    (tmp_path / "m.xml").write_text(TRUNK)
+    assert main(["info", str(tmp_path / "m.xml")]) == 0
+    lines = [re.split("  +", line) for line in capsys.readouterr().out.splitlines()]
+    assert ["Actuation", "by 2 actuators", "stage"] in lines and ["VectorActuation", "by 7 actuators", "stage"] in lines
 
 
 # --- in Python -------------------------------------------------------------------------------------------

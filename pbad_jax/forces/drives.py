@@ -107,7 +107,7 @@ class VectorActuation:
 
 
 def _force(a: Actuation | VectorActuation, control: jax.Array, length: jax.Array, speed: jax.Array):
-    """F (n,), and 1 where it is not clipped, else 0."""
+    """The force f (n,), and 1 where it is not clipped, else 0."""
     u = jnp.clip(take(control, np.array(a.u_index)), a.control_range[:, 0], a.control_range[:, 1])
     f = a.gain * u + a.bias[:, 0] + a.bias[:, 1] * length + a.bias[:, 2] * speed
     low, high = a.force_range[:, 0], a.force_range[:, 1]
