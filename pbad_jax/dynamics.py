@@ -81,15 +81,20 @@ def instant_of(model: Model, state: State, control: jax.Array) -> Point:
     return instant(state.q, state.v, f.T, kin.velocity_field(model, f, state.v), state.time, control)
 
 
-def couples(model: Model) -> bool:
-    """Whether some force couples links of the model (loops, contact between bodies). Nothing is computed."""
+def coupling(model: Model) -> list[str]:
+    """The forces that couple links or joints, which makes a loop of the tree. Nothing is computed."""
 
-    def loads(model: Model) -> Load:
+    def loads(model: Model) -> list[Load]:
         q, v = model.q0, jnp.zeros_like(model.armature)
         T = kin.transforms(model, q)
-        return total_load(model, instant(q, v, T, T, jnp.zeros((), model.dtype), jnp.zeros(model.nu, model.dtype)))
+        at = instant(q, v, T, T, jnp.zeros((), model.dtype), jnp.zeros(model.nu, model.dtype))
+        return [f.load(model, at) for f in model.forces]
 
-    return any(p.couples for p in jax.eval_shape(loads, model).pulls)
+    def couples(force, load: Load) -> bool:
+        full = any(x is not None and x.ndim == 2 for x in (load.dtau_dq, load.dtau_dv))
+        return any(p.couples for p in load.pulls) or (full and not getattr(force, "alone", False))
+
+    return [type(f).__name__ for f, load in zip(model.forces, jax.eval_shape(loads, model)) if couples(f, load)]
 
 
 def acceleration(model: Model, q, v, time, control, **how) -> jax.Array:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax import accounts, continuation, dynamics, joint_fields, objectives, tree_solve
+from pbad_jax import accounts, dynamics, joint_fields, objectives, tree_solve
 from pbad_jax import kinematics as kin
 from pbad_jax.errors import Status
 from pbad_jax.forces.law import acting
@@ -19,7 +19,7 @@ from pbad_jax.joint_fields import Field
 from pbad_jax.model import Model
 from pbad_jax.objectives import Here
 from pbad_jax.schemes import radau
-from pbad_jax.solving import Solver, find, of_stages
+from pbad_jax.solving import Solver, of_stages, solve
 
 
 class Kicked(NamedTuple):
@@ -41,8 +41,8 @@ def kicked(model: Model, solver: Solver, dt, s: Here, status) -> Kicked:
     eq = objectives.collocation(model, scheme, dt, s, None)
     newton = solver._replace(method="lm", objective="root")
     equations = of_stages(model, newton, s, eq, det_C=float(np.linalg.det(scheme.C)))
-    found: continuation.State = find(model, newton, s, equations, eq.nodes[:, None] * (dt * s.v), status)
-    st = objectives.stages(model, s, found.attempt.x)
+    found, z = solve(model, newton, s, equations, eq.nodes[:, None] * (dt * s.v), status)
+    st = objectives.stages(model, s, z)
     load = objectives.end_load(model, s, eq, st, dt)
     mass = tree_solve.mass(model, s.frames) if s.mass is None else s.mass
     v = s.v + dt * dynamics.solve(model, mass, dynamics.generalised_force(model, s.frames, load, **how))

@@ -31,7 +31,6 @@ import jax.numpy as jnp
 from pbad_jax import dynamics, joint_fields, joints, lanes, pulls, tree_solve
 from pbad_jax import kinematics as kin
 from pbad_jax.dynamics import TWINS
-from pbad_jax.errors import OptionError
 from pbad_jax.forces.law import Load, Point, Start, acting, field_of, instant, total_load, total_potential
 from pbad_jax.joint_fields import Field
 from pbad_jax.joints import matmul
@@ -83,7 +82,7 @@ def here(model: Model, state: "State | Here", control, *, twin: str = "parallel"
     f = kin.with_screws(model, kin.shift(T, origin), L)
     V = Field(kin.velocity_field(model, f, state.v), joint_fields.rate(model, state.v))
     mass = TWINS[twin].mass_matrix(model, f) if dense else None
-    metric = None if mass is None else lanes.cholesky(mass)
+    metric = None if mass is None else lanes.cholesky(jax.lax.stop_gradient(mass))
     U = total_potential(model, instant(state.q, state.v, T, V.T, state.time, control))
     return Here(state.q, state.v, L, f, origin, V, mass, metric, U, state.time, control)
 
@@ -207,6 +206,13 @@ def _scaled(load: Load, dt) -> Load:
     )
 
 
+def residual(model: Model, s: Here, eq: Equation, z: jax.Array, *, twin: str = "parallel", dense=True) -> jax.Array:
+    """dt² r (m·nv,) at the increments z (m,nq), kg m² or kg; without `dense` by sweeps, for one stage."""
+    t = _terms(model, s, eq, z, 1.0, "exact")
+    r = jax.vmap(lambda f, A_i: dynamics.pullback(model, f, A_i, twin=twin, dense=dense))(t.frames, t.A)
+    return (r + t.joint_r).reshape(-1)
+
+
 def residual_and_matrix(
     model: Model, s: Here, eq: Equation, z: jax.Array, h: Any = 1.0, *, twin: str = "parallel", bend: str = "exact"
 ) -> tuple[jax.Array, jax.Array]:
@@ -293,12 +299,11 @@ def residual_and_tree(
 ) -> tuple[jax.Array, tree_solve.Matrix]:
     """The same for one stage, (h dt)² r (nv,) and (h dt)² J as a tree_solve.Matrix, in O(N).
 
-    Of the derivatives of joint forces it takes the diagonal and the blocks of the balls: exact for most forces of this
-    library; one that couples joints converges more slowly, to the same root. Points' forces have to stay on their link.
+    No force may couple joints or links (dynamics.couples): of the derivatives of joint forces it takes the diagonal and
+    the blocks of the balls, and points' forces have to stay on their link.
     """
     t, balls = _terms(model, s, eq, z, h, bend), kin.tree(model.topology).ball_v
     f, A, joint_r, load = jax.tree.map(lambda x: x[0], (t.frames, t.A, t.joint_r, t.load))
-    _check_uncoupled(load, t.end)
     r = tree_solve.pullback(model, f, A) + joint_r
     by_q, by_q_balls = joint_fields.on_joints(model, load.dtau_dq)
     by_v, by_v_balls = joint_fields.on_joints(model, load.dtau_dv)
@@ -319,14 +324,6 @@ def residual_and_tree(
     form = pulls.total_link_form(model, f, f, parts, slopes)
     d = d if blocks is None else d.at[balls].set(0.0)
     return r, tree_solve.Matrix(f, eq.C[0, 0], A, d, blocks, None if form is None else -form)
-
-
-def _check_uncoupled(*loads: Load | None) -> None:
-    if any(p.couples for load in loads if load is not None for p in load.pulls):
-        raise OptionError(
-            "linear_solver is 'tree', but a force couples two links (connect, weld, contact between bodies), which "
-            "makes a loop of the tree; use linear_solver='auto' or 'dense'"
-        )
 
 
 def energy(model: Model, s: Here, eq: Equation, z: jax.Array, h: Any = 1.0) -> jax.Array:

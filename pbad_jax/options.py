@@ -7,7 +7,7 @@ import numbers
 
 import jax.numpy as jnp
 
-from pbad_jax.dynamics import TWINS, couples
+from pbad_jax.dynamics import TWINS, coupling
 from pbad_jax.errors import OptionError
 from pbad_jax.forces.law import acting, is_conservative
 from pbad_jax.model import Model
@@ -37,11 +37,12 @@ class Options:
             there is one, else squared.
         on_failure: "freeze": a failed step keeps the last good state, and later steps of the lane do nothing.
             "substep": it is first tried again, legendre from the stages of radau(2), then any scheme in parts of dt,
-            down to dt/64.
+            down to dt/64. The derivative of a step that had to be divided is that of a failed one.
+        failed_gradient: "zero": a failed step passes no derivative. "nan": it poisons what depends on it.
         account: whether `info.work` and `info.numerical_work` are computed.
         linear_solver: "dense": LU of the Newton matrix. "tree": one sweep inward and one outward, O(N), no matrix; for
             lm with one unknown configuration at a time (radau(1), legendre(2), dirk). "auto": tree for those from 150
-            degrees of freedom on, where no force couples links.
+            degrees of freedom on, where no force couples links or joints.
         recurrence: "parallel" (O(log N) deep, the default) or "serial" (the paper's Algorithms 1-3).
 
     Raises:
@@ -55,6 +56,7 @@ class Options:
     solver: str = "lm"
     objective: str = "auto"
     on_failure: str = "freeze"
+    failed_gradient: str = "zero"
     linear_solver: str = "auto"
     recurrence: str = "parallel"
     account: bool = False
@@ -83,6 +85,7 @@ class Options:
         _choice("objective", self.objective, ("auto", "root", "energy", "squared"))
         self._check_objective()
         _choice("on_failure", self.on_failure, ("freeze", "substep"))
+        _choice("failed_gradient", self.failed_gradient, ("zero", "nan"))
         _choice("linear_solver", self.linear_solver, ("auto", "dense", "tree"))
         self._check_linear_solver()
         if not isinstance(self.account, bool):
@@ -179,12 +182,19 @@ LARGE = 150  # degrees of freedom from which "auto" takes the tree solve
 
 def _dense(options: Options, model: Model) -> bool:
     """Whether (nv,nv) matrices are formed."""
+    if options.linear_solver == "tree":
+        loops = coupling(model)
+        if loops:
+            raise OptionError(
+                f"linear_solver is 'tree', but {', '.join(loops)} couples links or joints, which makes a loop of the "
+                "tree: use linear_solver='auto' or 'dense'"
+            )
     if options.linear_solver != "auto":
         return options.linear_solver == "dense"
     assert not isinstance(options.scheme, str)
     fits = options.scheme.m == 1 and not isinstance(options.scheme, Variational)
     fits = fits and options.solver == "lm" and options.recurrence == "parallel" and model.nv >= LARGE
-    return not fits or couples(model)
+    return not fits or bool(coupling(model))
 
 
 def _objective(options: Options, model: Model) -> str:

@@ -2,12 +2,12 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from pbad_jax import branch, continuation, joints, lbfgs, objectives, tree_solve
+from pbad_jax import branch, continuation, implicit, joints, lanes, lbfgs, objectives, tree_solve
 from pbad_jax import kinematics as kin
 from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.errors import Status
@@ -33,15 +33,16 @@ class Solver(NamedTuple):
 
 
 class Equations(NamedTuple):
-    """What is to vanish, of m unknown configurations."""
+    """What is to vanish, of m unknown configurations. The functions close over nothing that is traced."""
 
-    evaluate: Callable  # (z (m,nq), h) -> residual (m·nv,) and matrix
+    data: tuple  # the model, and what else the functions need
+    evaluate: Callable  # (data, z (m,nq), h) -> residual (m·nv,) and matrix
+    residual: Callable  # (data, z) -> residual at h = 1
     nodes: jax.Array  # (m,) for extrapolation along h
-    energy: Callable | None = None  # (z, h) -> () whose gradient is the residual, where that is the objective
+    energy: Callable | None = None  # (data, z, h) -> () whose gradient is the residual, where that is the objective
     det_C: float = 1.0  # of the scheme's table
     continuous: bool = True  # whether h → 0 is trivial
     simplified: Callable | None = None  # (bend, data, z, h) -> residual and matrix with the bends of laws simplified
-    data: Any = None  # a pytree for it
 
 
 class Outcome(NamedTuple):
@@ -85,21 +86,15 @@ def of_stages(
     model: Model, solver: Solver, s: Here, eq: Equation, *, det_C: float = 1.0, continuous: bool = True
 ) -> Equations:
     """The Equations of a stage equation."""
-
-    def evaluate(z, h):
-        return _residual_and_matrix(solver, (model, s, eq), z, h)
-
-    def energy(z, h):
-        return objectives.energy(model, s, eq, z, h)
-
     return Equations(
-        evaluate=evaluate,
+        data=(model, s._replace(mass=None, metric=None), eq),
+        evaluate=functools.partial(_residual_and_matrix, solver),
+        residual=functools.partial(_residual, solver),
         nodes=eq.nodes,
-        energy=energy if solver.objective == "energy" else None,
+        energy=_energy if solver.objective == "energy" else None,
         det_C=det_C,
         continuous=continuous,
         simplified=functools.partial(_simplified, solver) if bends(model) else None,
-        data=(model, s, eq),
     )
 
 
@@ -114,20 +109,73 @@ def _simplified(solver: Solver, bend: str, data, z, h):
     return _residual_and_matrix(solver, data, z, h, bend)
 
 
+def _residual(solver: Solver, data, z):
+    model, s, eq = data
+    return objectives.residual(model, s, eq, z, twin=solver.twin, dense=solver.dense)
+
+
+def _energy(data, z, h):
+    model, s, eq = data
+    return objectives.energy(model, s, eq, z, h)
+
+
+def solve(model: Model, solver: Solver, s: Here, equations: Equations, direction, status):
+    """`find`, and the `root` that was found."""
+    found = find(model, solver, s, equations, direction, status)
+    return found, root(equations, found.attempt.x, found.status == Status.CONVERGED)
+
+
+def root(equations: Equations, z: jax.Array, good: jax.Array) -> jax.Array:
+    """The increments z (m,nq) that were found, as a function of all that the equations depend on.
+
+    Where none were found (not `good`) there is no motion and no derivative, and no matrix that could be singular: such
+    a lane touches no other.
+    """
+    still = jnp.broadcast_to(kin.identity_increment(equations.data[0]), z.shape)
+    good = implicit.keep(good)
+    z = implicit.keep(jnp.where(good, z, still))
+    residual = functools.partial(_residual_of, equations.residual)
+    rule = implicit.Rule(residual, functools.partial(_solve_of, equations.evaluate), _retract_of)
+    return jnp.where(good, implicit.attach(rule, (equations.data, good), z), z)
+
+
+def _residual_of(residual: Callable, theta, z):
+    return residual(theta[0], z)
+
+
+def _solve_of(evaluate: Callable, theta, z, b):
+    data, good = theta
+    _, J = evaluate(data, z, 1.0)
+    if isinstance(J, tree_solve.Matrix):
+        return tree_solve.solve(data[0], J, b)
+    return lanes.solve(jnp.where(good, J, jnp.eye(J.shape[0], dtype=J.dtype)), b)
+
+
+def _retract_of(theta, z, delta):
+    return _retract(theta[0][0], z, delta.reshape(z.shape[0], -1))
+
+
+def _retract(model: Model, z: jax.Array, delta: jax.Array) -> jax.Array:
+    """Z ⊕ δ of m increments, (m,nq) and (m,nv)."""
+    return jax.vmap(lambda z_j, d: kin.retract(model, z_j, d))(z, delta)
+
+
 def find(model: Model, solver: Solver, s: Here, equations: Equations, direction, status) -> continuation.State:
-    """The increments z (m,nq) at which the residual vanishes, as a continuation.State.
+    """The increments z (m,nq) at which the residual vanishes, as a continuation.State without derivatives; see `root`.
 
     Args:
         model: the model. solver: how. s: time k. equations: what.
         direction: (m,nv) guess of the displacements at h = 1.
         status: RUNNING, or a Status to be passed through.
     """
+    model, s, data, direction, status = jax.lax.stop_gradient((model, s, equations.data, direction, status))
+    equations = equations._replace(data=data)
     if solver.method == "lbfgs":
         return _by_lbfgs(model, solver, s, equations, direction, status)
     identity = kin.identity_increment(model)
 
     def retract(z, delta):
-        return jax.vmap(lambda z_j, d: kin.retract(model, z_j, d))(z, delta.reshape(direction.shape))
+        return _retract(model, z, delta.reshape(direction.shape))
 
     def guess(z, h_done, h):
         """The first attempt goes on as `direction` says; later ones extrapolate the stages that are solved."""
@@ -139,17 +187,18 @@ def find(model: Model, solver: Solver, s: Here, equations: Equations, direction,
         delta = jnp.where(status == lm.RUNNING, delta, 0.0)
         return jax.vmap(lambda d: kin.retract(model, identity, d))(delta)
 
+    energy = equations.energy
     family = continuation.Family(
-        evaluate=equations.evaluate,
+        evaluate=functools.partial(equations.evaluate, data),
         retract=retract,
         guess=guess,
-        algebra=algebra(model, s, symmetric=equations.energy is not None),
+        algebra=algebra(model, s, symmetric=energy is not None),
         continuous=equations.continuous,
         longest=longest_turns(model),
-        merit=equations.energy,
+        merit=None if energy is None else functools.partial(energy, data),
         accept=functools.partial(_is_connected, equations.det_C),
         simplified=None if equations.simplified is None else functools.partial(_on_equations, equations.simplified),
-        data=(model, equations.data),
+        data=(model, data),
     )
     settings = lm.Settings(solver.tolerance * residual_scale(model), solver.max_iterations)
     return continuation.solve(family, settings, status=status)
@@ -204,7 +253,7 @@ def _by_lbfgs(model: Model, solver: Solver, s: Here, equations: Equations, direc
 
     def point(y):
         delta = lm.unwhiten(metric, y).reshape(m, -1)
-        return jax.vmap(lambda z_j, d: kin.retract(model, z_j, d))(origin, delta), delta
+        return _retract(model, origin, delta), delta
 
     def in_chart(covector, delta):
         """Along y: L⁻¹ Jrᵀ, Jr the right Jacobian of the balls' exponentials."""
@@ -216,22 +265,22 @@ def _by_lbfgs(model: Model, solver: Solver, s: Here, equations: Equations, direc
 
     def objective(y):
         z, delta = point(y)
-        r, J = equations.evaluate(z, 1.0)
+        r, J = equations.evaluate(equations.data, z, 1.0)
         if equations.energy is not None:
-            return equations.energy(z, 1.0), in_chart(r, delta)
+            return equations.energy(equations.data, z, 1.0), in_chart(r, delta)
         white = lm.whiten(metric, r)
         return 0.5 * white @ white, in_chart(J.T @ lm.unwhiten(metric, white), delta)
 
     def norm(y, value):
         if equations.energy is None:
             return jnp.sqrt(2.0 * value)
-        return jnp.linalg.norm(lm.whiten(metric, equations.evaluate(point(y)[0], 1.0)[0]))
+        return jnp.linalg.norm(lm.whiten(metric, equations.evaluate(equations.data, point(y)[0], 1.0)[0]))
 
     tolerance = solver.tolerance * residual_scale(model)
     y = jnp.zeros(direction.size, s.q.dtype)
     found = lbfgs.minimise(objective, norm, tolerance, solver.max_iterations, y, status=status)
     z, _ = point(found.y)
-    _, J = equations.evaluate(z, 1.0)
+    _, J = equations.evaluate(equations.data, z, 1.0)
     one, zero = jnp.ones((), s.q.dtype), jnp.zeros((), s.q.dtype)
     connected = branch.is_connected(equations.det_C, model, z, J)
     ended = jnp.where((found.status == Status.CONVERGED) & ~connected, jnp.int8(Status.BRANCH), found.status)

@@ -12,7 +12,7 @@ from pbad_jax.forces.law import acting
 from pbad_jax.model import Model, State
 from pbad_jax.objectives import Equation, Here
 from pbad_jax.schemes import Scheme, extrapolation, radau
-from pbad_jax.solving import Outcome, Solver, displacements, find, of_stages, outcome
+from pbad_jax.solving import Equations, Outcome, Solver, displacements, find, of_stages, outcome, root
 
 
 def step(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: State, status) -> Outcome:
@@ -21,10 +21,11 @@ def step(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: State
     if scheme.has_history:
         z_h, status = _history(model, scheme, solver, dt, s, state, status)
     eq = objectives.collocation(model, scheme, dt, s, z_h)
-    found = _solve(model, scheme, solver, s, eq, _guess(model, scheme, eq, state), status)
+    equations = _equations(model, scheme, solver, s, eq)
+    found = find(model, solver, s, equations, _guess(model, scheme, eq, state), status)
     if scheme.has_history and solver.retry and solver.method == "lm":
         found = _from_radau(model, scheme, solver, s, eq, found)
-    z = found.attempt.x
+    z = root(equations, found.attempt.x, found.status == Status.CONVERGED)
     st = objectives.stages(model, s, z)
     how = {"twin": solver.twin, "dense": solver.dense}
     mass = dynamics.mass(model, jax.tree.map(lambda x: x[-1], st.frames), **how)
@@ -53,10 +54,9 @@ def _guess(model: Model, scheme: Scheme, eq: Equation, state: State) -> jax.Arra
     return jnp.where(state.has_history, last, plain)
 
 
-def _solve(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equation, direction, status):
+def _equations(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equation) -> Equations:
     det_C = float(np.linalg.det(scheme.C))
-    equations = of_stages(model, solver, s, eq, det_C=det_C, continuous=not scheme.has_history)
-    return find(model, solver, s, equations, direction, status)
+    return of_stages(model, solver, s, eq, det_C=det_C, continuous=not scheme.has_history)
 
 
 def _history(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: State, status):
@@ -71,16 +71,26 @@ def _history(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: S
     backwards = radau(3 if scheme.order > 3 else 2)
     newton = solver._replace(method="lm", objective="root", dense=True)
 
-    def made(model, s, known, status, h):
-        del known
+    def made(model, s, status, h):
         s = objectives.here(model, s, s.control, twin=solver.twin)
         eq = objectives.collocation(model, backwards, h, s, None)
-        found = _solve(model, backwards, newton, s, eq, eq.nodes[:, None] * (h * s.v), status)
-        solved = found.status == Status.CONVERGED
-        return found.attempt.x[-1], jnp.where(solved, status, found.status)
+        equations = _equations(model, backwards, newton, s, eq)
+        found = find(model, newton, s, equations, eq.nodes[:, None] * (h * s.v), status)
+        return found.attempt.x, jnp.where(found.status == Status.CONVERGED, status, found.status)
+
+    def none(model, s, status, h):
+        del s, h
+        return jnp.broadcast_to(kin.identity_increment(model), (backwards.m, model.nq)), status
 
     missing = ~state.has_history & (status == lm.RUNNING)
-    return lanes.rarely(missing, lambda model, s, known, status, h: (known, status), made, model, s, known, status, h)
+    operands = jax.lax.stop_gradient((model, s, status, h))
+    z, after = lanes.rarely(missing, none, made, *operands)
+
+    def attached(z):
+        eq = objectives.collocation(model, backwards, h, s, None)
+        return root(_equations(model, backwards, newton, s, eq), z, after == status)[-1]
+
+    return jax.lax.cond(missing, attached, lambda z: known, z), after
 
 
 def _from_radau(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equation, found: continuation.State):
@@ -90,13 +100,15 @@ def _from_radau(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equat
         first = radau(2)
         other = objectives.collocation(model, first, eq.dt, s, None)
         running = jnp.int8(lm.RUNNING)
-        path = _solve(model, first, solver, s, other, other.nodes[:, None] * (eq.dt * s.v), running)
+        line = other.nodes[:, None] * (eq.dt * s.v)
+        path = find(model, solver, s, _equations(model, first, solver, s, other), line, running)
         weights = extrapolation(other.nodes, jnp.ones((), s.q.dtype), at=eq.nodes)
         direction = weights @ displacements(model, path.attempt.x)
-        second = _solve(model, scheme, solver, s, eq, direction, running)
+        second = find(model, solver, s, _equations(model, scheme, solver, s, eq), direction, running)
         better = jax.tree.map(lambda a, b: jnp.where(second.status == Status.CONVERGED, a, b), second, found)
         return better._replace(iterations=found.iterations + path.iterations + second.iterations)
 
+    model, s, eq = jax.lax.stop_gradient((model, s, eq))
     retry = (found.status != Status.CONVERGED) & (found.iterations > 0)
     return lanes.rarely(retry, lambda model, s, eq, found: found, again, model, s, eq, found)
 

@@ -18,7 +18,7 @@ from pbad_jax.joints import matmul
 from pbad_jax.model import Model, State
 from pbad_jax.objectives import Equation, Here
 from pbad_jax.schemes import Dirk
-from pbad_jax.solving import Outcome, Solver, displacements, find, of_stages, outcome
+from pbad_jax.solving import Outcome, Solver, displacements, of_stages, outcome, solve
 
 
 class _Table(NamedTuple):
@@ -102,10 +102,10 @@ def _stage(model: Model, table: _Table, solver: Solver, dt, s: Here, i, done: _D
     eq = _equation(table, dt, s, i, done)
     further = (table.nodes[i] - table.last[i]) * dt * done.v
     direction = displacements(model, done.z[None]) + further
-    found = find(model, solver, s, of_stages(model, solver, s, eq), direction, done.outcome.status)
+    found, stage = solve(model, solver, s, of_stages(model, solver, s, eq), direction, done.outcome.status)
 
-    st = objectives.stages(model, s, found.attempt.x)
-    z, f = found.attempt.x[0], jax.tree.map(lambda x: x[0], st.frames)
+    st = objectives.stages(model, s, stage)
+    z, f = stage[0], jax.tree.map(lambda x: x[0], st.frames)
     mass = dynamics.mass(model, f, **how)
     v = objectives.end_velocity(model, eq, st, mass, **how)
     a = _acceleration(model, table.gamma * dt, s, eq, st, v, mass, **how)

@@ -1,5 +1,7 @@
 """One step of the variational scheme: an equation at q_k, and half kicks of the forces at both ends."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -12,39 +14,28 @@ from pbad_jax.joints import matmul
 from pbad_jax.model import Model, State
 from pbad_jax.objectives import Here
 from pbad_jax.schemes import Variational
-from pbad_jax.solving import Equations, Outcome, Solver, find, outcome
+from pbad_jax.solving import Equations, Outcome, Solver, outcome, solve
 
 
 def step(model: Model, scheme: Variational, solver: Solver, dt, s: Here, state: State, status) -> Outcome:
     """Solve p_k = <∂T_k/∂q, (T_{k+1} − T_k) M>/dt − dt τ_k/2 for q_{k+1}; then p_{k+1} from the same at q_{k+1}."""
     del scheme, state
     kick = kicked(model, solver, dt, s, status)
-    s, recurrence = kick.here, dynamics.TWINS[solver.twin]
+    s = kick.here
     first = objectives.point(model, s, s.q, s.v, s.frames, s.V.T, s.time, dt)
     tau = dynamics.generalised_force(model, s.frames, total_load(model, first, "stages"), twin=solver.twin)
     assert s.mass is not None  # options.py sees to it
-    momentum = s.mass @ s.v
-
-    def tested_at(f, z_at, z, delta: Field):
-        """<∂T/∂q at f, ΔT M> and the joints' part, (nv,)."""
-        r = recurrence.pullback(model, f, matmul(delta.T, model.second_moment))
-        return r + model.armature * joint_fields.pullback(model, z_at, delta.joint)
-
-    identity = kin.identity_increment(model)
-
-    def evaluate(z, h):
-        st = objectives.stages(model, s, z)
-        delta, f = jax.tree.map(lambda x: x[0], (st.delta, st.frames))
-        r = tested_at(s.frames, identity, z, delta) - h * dt * momentum - 0.5 * (h * dt) ** 2 * tau
-        return r, recurrence.mixed_hess(model, s.frames, f) + _joint_matrix(model, z)
-
-    equations = Equations(evaluate, nodes=jnp.ones(1, s.q.dtype))
-    found = find(model, solver, s, equations, (dt * s.v)[None], kick.status)
-    z = found.attempt.x
+    equations = Equations(
+        data=(model, s._replace(mass=None, metric=None), dt, s.mass @ s.v, tau),
+        evaluate=functools.partial(_evaluate, solver.twin),
+        residual=functools.partial(_residual, solver.twin),
+        nodes=jnp.ones(1, s.q.dtype),
+    )
+    found, z = solve(model, solver, s, equations, (dt * s.v)[None], kick.status)
     st = objectives.stages(model, s, z)
     delta, f = jax.tree.map(lambda x: x[0], (st.delta, st.frames))
-    mass = recurrence.mass_matrix(model, f)
-    free = dynamics.solve(model, mass, tested_at(f, z[0], z, delta) / dt)
+    mass = dynamics.mass(model, f, twin=solver.twin)
+    free = dynamics.solve(model, mass, _tested_at(model, f, z[0], delta, solver.twin) / dt)
     q = kin.compose_increment(model, s.q, z[0])
     v = _half_kick(model, s, q, free, f, mass, dt, solver.twin)
     work = kick.work
@@ -54,6 +45,27 @@ def step(model: Model, scheme: Variational, solver: Solver, dt, s: Here, state: 
         work = work + sum(0.5 * dt * accounts.power(model, end, "stages") for end in (first, last))
     out = outcome(model, found, z[0], v, s.q, work)
     return out._replace(iterations=out.iterations + kick.iterations)
+
+
+def _tested_at(model: Model, f: kin.Frames, z: jax.Array, delta: Field, twin: str) -> jax.Array:
+    """<∂T/∂q at frames f and increment z, ΔT M> and the joints' part, (nv,)."""
+    r = dynamics.pullback(model, f, matmul(delta.T, model.second_moment), twin=twin)
+    return r + model.armature * joint_fields.pullback(model, z, delta.joint)
+
+
+def _residual(twin: str, data, z: jax.Array, h=1.0) -> jax.Array:
+    """(nv,) of p_k = ..., times h dt; data: the model, time k, dt, p_k, τ_k."""
+    model, s, dt, momentum, tau = data
+    delta = jax.tree.map(lambda x: x[0], objectives.stages(model, s, z).delta)
+    known = h * dt * momentum + 0.5 * (h * dt) ** 2 * tau
+    return _tested_at(model, s.frames, kin.identity_increment(model), delta, twin) - known
+
+
+def _evaluate(twin: str, data, z: jax.Array, h) -> tuple[jax.Array, jax.Array]:
+    model, s = data[:2]
+    f = jax.tree.map(lambda x: x[0], objectives.stages(model, s, z).frames)
+    H = dynamics.TWINS[twin].mixed_hess(model, s.frames, f)
+    return _residual(twin, data, z, h), H + _joint_matrix(model, z)
 
 
 def _joint_matrix(model: Model, z: jax.Array) -> jax.Array:

@@ -8,7 +8,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pbad_jax import accounts, energy, objectives, step_collocation, step_dirk, step_info, step_variational, substeps
+from pbad_jax import (
+    accounts,
+    energy,
+    implicit,
+    objectives,
+    step_collocation,
+    step_dirk,
+    step_info,
+    step_variational,
+    substeps,
+)
 from pbad_jax import kinematics as kin
 from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.branch import is_continuous
@@ -32,16 +42,19 @@ class Trajectory(NamedTuple):
 
 
 def make_step(options: Options):
-    """One step as a pure function (model, state, control=None) -> (state, info).
+    """One step as a pure function (model, state, control=None, dt=None) -> (state, info).
 
-    It is not jitted: wrap it in `jax.jit`, `jax.vmap`, `jax.lax.scan` as you like; it compiles once per shape.
+    It is not jitted: wrap it in `jax.jit`, `jax.vmap`, `jax.lax.scan` as you like; it compiles once per shape. It can
+    be differentiated, forward and reverse and again, by every array of its arguments (docs/gradients.md); reverse mode
+    keeps the state and the stages of every step, whatever the number of iterations.
 
     Args:
         options: see Options.
 
     Returns:
-        step: model, State, control (nu,) or None (zeros), to the State at time + dt and a StepInfo. A step that
-        fails returns the last good state with its status, and later steps of that state do nothing (FROZEN).
+        step: model, State, control (nu,) or None (zeros), dt () s or None (that of the options), to the State at
+        time + dt and a StepInfo. A step that fails returns the last good state with its status, and later steps of
+        that state do nothing (FROZEN); its derivative is zero, or on request NaN (Options.failed_gradient).
 
     Raises:
         OptionError, StateError: from the returned function while it is traced, for shapes, dtypes, a state of
@@ -50,13 +63,13 @@ def make_step(options: Options):
     if not isinstance(options, Options):
         raise OptionError(f"make_step takes Options; got {type(options).__name__}: write Options(dt=0.05)")
 
-    def step(model: Model, state: State, control: jax.Array | None = None) -> tuple[State, StepInfo]:
-        control = _checked(model, state, control)
-        how, dt = solver(options, model), jnp.asarray(options.dt, model.dtype)
+    def step(model: Model, state: State, control: jax.Array | None = None, dt=None) -> tuple[State, StepInfo]:
+        control, how = _checked(model, state, control), solver(options, model)
+        attempt = implicit.checkpointed(functools.partial(_attempt, options.scheme, how, options.failed_gradient))
+        dt = jnp.asarray(options.dt if dt is None else dt, model.dtype)
         if options.on_failure == "freeze":
-            return _attempt(model, options.scheme, how, dt, state, control)
-        none = step_info.empty(model, account=options.account)
-        return substeps.in_parts(lambda h, at: _attempt(model, options.scheme, how, h, at, control), dt, state, none)
+            return attempt(model, control, dt, state)
+        return substeps.in_parts(attempt, options.failed_gradient, model, control, dt, state)
 
     return step
 
@@ -86,19 +99,25 @@ def _checked(model: Model, state: State, control) -> jax.Array:
     return control.astype(model.dtype)
 
 
-def _attempt(model: Model, scheme, how: Solver, dt, state: State, control) -> tuple[State, StepInfo]:
+def _attempt(scheme, how: Solver, failed: str, model: Model, control, dt, state: State) -> tuple[State, StepInfo]:
     """One step of length dt: solve, judge, and keep the last good state where it failed."""
+    given, before = state, _status_before(model, state, control)
+    model, state, control = _sound(model, state, control)
     here = objectives.here(model, state, control, twin=how.twin, dense=how.dense)
-    before = _status_before(model, state, control)
     found = METHODS[type(scheme)](model, scheme, how, dt, here, state, before)
     status = _continuity(model, dt, state.v, found)
     good = status == Status.CONVERGED
+
+    def new(x, last):
+        """`last` where the step failed: a constant."""
+        return jnp.where(good, x, implicit.constant(last, good, failed))
+
     after = dataclasses.replace(
-        state,
-        q=jnp.where(good, kin.compose_increment(model, state.q, found.z), state.q),
-        v=jnp.where(good, found.v, state.v),
-        time=jnp.where(good, state.time + dt, state.time),
-        history=jnp.where(good, found.history, state.history),
+        given,
+        q=new(kin.compose_increment(model, state.q, found.z), given.q),
+        v=new(found.v, given.v),
+        time=new(state.time + dt, given.time),
+        history=new(found.history, given.history),
         has_history=state.has_history | good,
         status=status,
     )
@@ -122,11 +141,35 @@ def _attempt(model: Model, scheme, how: Solver, dt, state: State, control) -> tu
     return after, info
 
 
+def _sound(model: Model, state: State, control: jax.Array) -> tuple[Model, State, jax.Array]:
+    """The same with harmless numbers where there are NaN, for whatever is computed on the way to a failure.
+
+    Their derivatives would be 0 · NaN, and reach other lanes through what these share.
+    """
+    sound = _has_no_nan(model)
+    model = jax.tree.map(lambda x: jnp.where(sound, x, jnp.ones_like(x)), dataclasses.replace(model, geometry=None))
+    finite = _is_finite(state, control)
+    q, v = jnp.where(finite, state.q, model.q0), jnp.where(finite, state.v, 0.0)
+    history, time = jnp.where(finite, state.history, model.q0), jnp.where(finite, state.time, 0.0)
+    state = dataclasses.replace(state, q=q, v=v, history=history, time=time)
+    return model, state, jnp.where(finite, control, 0.0)
+
+
+def _has_no_nan(model: Model) -> jax.Array:
+    leaves = jax.tree.leaves(dataclasses.replace(model, geometry=None))
+    return ~jnp.any(jnp.stack([jnp.any(jnp.isnan(leaf)) for leaf in leaves]))
+
+
+def _is_finite(state: State, control: jax.Array) -> jax.Array:
+    """Whether q, v, history and time are finite and the control is not NaN."""
+    known = jnp.where(state.has_history, state.history, 0.0)
+    parts = (state.q, state.v, known, state.time[None])
+    return jnp.all(jnp.isfinite(jnp.concatenate(parts))) & ~jnp.any(jnp.isnan(control))
+
+
 def _status_before(model: Model, state: State, control: jax.Array) -> jax.Array:
     """RUNNING, or why this step is not to be solved."""
-    finite = jnp.all(jnp.isfinite(state.q)) & jnp.all(jnp.isfinite(state.v)) & ~jnp.any(jnp.isnan(control))
-    for leaf in jax.tree.leaves(dataclasses.replace(model, geometry=None)):
-        finite &= ~jnp.any(jnp.isnan(leaf))
+    finite = _is_finite(state, control) & _has_no_nan(model)
     status = jnp.where(finite, lm.RUNNING, int(Status.NONFINITE_INPUT))
     return jnp.where(state.status == Status.CONVERGED, status, int(Status.FROZEN)).astype(jnp.int8)
 

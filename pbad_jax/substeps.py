@@ -7,8 +7,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from pbad_jax import implicit
 from pbad_jax.errors import Status
-from pbad_jax.model import State
+from pbad_jax.model import Model, State
 from pbad_jax.step_info import StepInfo
 
 FINEST = 64  # a substep is at least dt/64
@@ -26,43 +27,57 @@ class _Parts(NamedTuple):
 
 
 def in_parts(
-    attempt: Callable[[jax.Array, State], tuple[State, StepInfo]], dt: jax.Array, state: State, none: StepInfo
+    attempt: Callable[..., tuple[State, StepInfo]], failed: str, model: Model, control, dt: jax.Array, state: State
 ) -> tuple[State, StepInfo]:
     """The whole step if it can be solved, else parts of it: halved after a failure, doubled again after a success.
 
-    The first try is the whole step, so an easy step costs what it costs without; compiled once, in one loop.
-    A scheme with history starts afresh in the parts, because its nodes must be equidistant.
+    An easy step costs what it costs without. A scheme with history starts afresh in the parts, because its nodes must
+    be equidistant. The derivative of a step in parts is that of a failed one: zero, or poisoned.
 
     Args:
-        attempt: (length, state) -> one step. dt: the whole length, s. state: at its start.
-        none: the StepInfo of nothing.
+        attempt: (model, control, length, state) -> one step. failed: the derivative where it fails, "zero" or "nan".
+        dt: the whole length, s. state: at its start.
     """
 
     def go_on(p: _Parts) -> jax.Array:
         return (p.done < FINEST) & (p.length > 0) & (p.tries < MOST_TRIES)
 
-    def part(p: _Parts) -> _Parts:
-        whole = p.length == FINEST
-        before = dataclasses.replace(p.state, status=state.status, has_history=p.state.has_history & whole)
-        after, info = attempt(dt * (p.length / FINEST).astype(dt.dtype), before)
+    def part(model, control, dt, p: _Parts) -> _Parts:
+        before = dataclasses.replace(p.state, status=state.status, has_history=jnp.zeros((), bool))
+        after, info = attempt(model, control, dt * (p.length / FINEST).astype(dt.dtype), before)
         good = info.status == Status.CONVERGED
         done = jnp.where(good, p.done + p.length, p.done)
         wider = jnp.where(good & (done % (2 * p.length) == 0), 2 * p.length, p.length)
-        hopeless = (info.status == Status.FROZEN) | (info.status == Status.NONFINITE_INPUT)
-        length = jnp.where(good, wider, jnp.where(hopeless, 0, p.length // 2)).astype(jnp.int32)
+        length = jnp.where(good, wider, p.length // 2).astype(jnp.int32)
         return _Parts(after, _together(p.info, info), done.astype(jnp.int32), length, p.tries + 1)
 
-    first = _Parts(state, none, jnp.int32(0), jnp.int32(FINEST), jnp.int32(0))
-    last = jax.lax.while_loop(go_on, part, first)
+    after, info = attempt(model, control, dt, state)
+    solved = info.status == Status.CONVERGED
+    hopeless = (info.status == Status.FROZEN) | (info.status == Status.NONFINITE_INPUT)
+    first = _Parts(
+        state=dataclasses.replace(after, status=state.status),
+        info=dataclasses.replace(info, substeps=jnp.where(solved, 1, 0).astype(jnp.int32)),
+        done=jnp.where(solved, FINEST, 0).astype(jnp.int32),
+        length=jnp.where(hopeless, 0, FINEST // 2).astype(jnp.int32),
+        tries=jnp.int32(1),
+    )
+    fixed = jax.lax.stop_gradient((model, control, dt))
+    last = jax.lax.while_loop(go_on, lambda p: part(*fixed, p), jax.lax.stop_gradient(first))
     complete, divided = last.done == FINEST, last.tries > 1
-    after = jax.tree.map(lambda a, b: jnp.where(complete, a, b), last.state, state)
     tired = ~complete & (last.info.status == Status.CONVERGED)  # MOST_TRIES
     status = jnp.where(tired, jnp.int8(Status.MAX_ITER), last.info.status)
+    made = divided & complete
+
+    def there(x, y):
+        return jnp.where(made, implicit.constant(x, ~divided, failed), y)
+
     after = dataclasses.replace(
         after,
+        q=there(last.state.q, after.q),
+        v=there(last.state.v, after.v),
+        time=there(state.time + dt, after.time),
+        has_history=after.has_history & ~made,
         status=status,
-        time=jnp.where(complete, state.time + dt, state.time),
-        has_history=jnp.where(complete & divided, False, after.has_history),
     )
     info = dataclasses.replace(
         last.info,

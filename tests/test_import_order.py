@@ -10,19 +10,12 @@ import pytest
 PACKAGE = pathlib.Path(__file__).parent.parent / "pbad_jax"
 
 # a core module imports only what stands above it
-WITHOUT_PHYSICS = ["errors", "checks", "progress", "lanes", "schemes", "levenberg_marquardt", "continuation", "lbfgs"]
+WITHOUT_PHYSICS = [
+    "errors", "checks", "progress", "lanes", "schemes", "levenberg_marquardt", "continuation", "lbfgs", "implicit",
+]  # fmt: skip
 PHYSICS = [
-    "inertia",
-    "joints",
-    "model",
-    "kinematics",
-    "atom",
-    "atom_parallel",
-    "forces",
-    "actuators",
-    "build",
-    "builders",
-]
+    "inertia", "joints", "model", "kinematics", "atom", "atom_parallel", "forces", "actuators", "build", "builders",
+]  # fmt: skip
 STEPS = [
     "joint_fields",
     "pulls",

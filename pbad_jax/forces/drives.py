@@ -13,7 +13,7 @@ All are implicit in position and velocity; where f or τ is clipped its derivati
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -79,6 +79,11 @@ class VectorActuation:
     force_range: jax.Array  # (n,2)
     u_index: tuple[int, ...]
     joints: tuple[tuple[str, int, int, bool], ...]  # type, first index in q, in v, whether in the parent's axes
+
+    @property
+    def alone(self) -> bool:
+        """Whether the slopes join no two links: on balls."""
+        return all(kind == "ball" for kind, *_ in self.joints)
 
     def load(self, model: Model, at: Point) -> Load:
         """τ and its derivatives (nv,nv), one block a joint. In the parent's axes g turns: ∂g/∂δ = [g]."""
@@ -165,6 +170,7 @@ class PDDrive:
     force_limit: jax.Array  # (k,) N or N m, inf = unlimited
     q_index: tuple[int, ...]  # of the target in q
     v_index: tuple[int, ...]  # of the degrees of freedom in v
+    alone: ClassVar[bool] = True  # its matrices are blocks of the balls
 
     def load(self, model: Model, at: Point) -> Load:
         """τ and its slopes; ∂τ/∂q is a full matrix only where a ball is driven."""

@@ -41,6 +41,7 @@ class JointSpring:
 
     stiffness: jax.Array  # (nv,) N/m or N m/rad
     rest: jax.Array  # (nq,)
+    alone: ClassVar[bool] = True  # its matrices are blocks of the balls
 
     def load(self, model: Model, at: Point) -> Load:
         """τ = −k d; ∂τ/∂δ = −k ∂d/∂δ."""
@@ -122,6 +123,7 @@ class JointLimit:
     damping: jax.Array  # (nv,) χ, s/m or s/rad
     at: str = "step"
     conservative: bool = False
+    alone: ClassVar[bool] = True  # its matrices are blocks of the balls
 
     def load(self, model: Model, at: Point) -> Load:
         """τ and its slopes; full matrices only where there are balls."""

@@ -4,6 +4,7 @@
         at = "stages"                                # or "step": one implicit impulse a step, see below
         conservative = True                          # whether `potential` is all there is to it
         bends = False                                # whether it differs with `at.bend`
+        alone = False                                # whether its (nv,nv) slopes join no two joints
         def load(self, model, at: Point) -> Load:    # what it does at one instant
         def potential(self, model, at: Point):       # optional, J: enters `potential_energy`
 

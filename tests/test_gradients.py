@@ -1,0 +1,155 @@
+"""Derivatives through steps and rollouts: against differences of the rollout itself, and against one another."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import DTYPE, FLOAT32
+
+import pbad_jax as pbad
+from pbad_jax import Actuator, Body, Geom, Joint, Status, forces
+
+DT, DIRECTIONS = 0.02, 3
+TOL = {"difference": 2e-2 if FLOAT32 else 1e-6, "twin": 1e-4 if FLOAT32 else 1e-12, "second": 1e-5}
+WIDTH = 3e-2 if FLOAT32 else 3e-4  # of differences, as a fraction of a leaf's largest entry
+SOLVED = {} if FLOAT32 else {"tolerance": 1e-14}
+
+
+@functools.cache
+def creature(touching: bool) -> pbad.Model:
+    """Every joint type and every leaf of a model; `touching`: on the ground, at a limit, with dry friction, in a loop."""
+    geoms = [Geom("capsule", (0.1, 0.2))]
+
+    def body(name, parent, joint, geoms=()):
+        inertia = np.diag([2.0, 3.0, 4.0]) * 1e-2
+        place = (0.1, 0.05, -0.15)
+        return Body(name, 1.0, (0.02, 0.01, -0.05), inertia, parent, place, (1, 0.1, 0.2, 0.0), [joint], geoms)
+
+    soft = {"stiffness": 3.0, "damping": 0.3, "armature": 0.02}
+    end = {"range": (-0.5, 0.1), "friction_loss": 0.1, "stick_speed": 0.3, "limit_time_constant": 0.05}
+    end = end if touching else {}
+    bodies = [
+        body("torso", None, Joint("free", name="root"), geoms),
+        body("thigh", "torso", Joint("universal", ((1, 0, 0), (0, 0.6, 0.8)), name="hip", **soft)),
+        body("shin", "thigh", Joint("hinge", (0, 1, 0), name="knee", anchor=(0, 0, 0.1), reference=0.2, **soft, **end)),
+        body("arm", "torso", Joint("ball", name="shoulder", **soft), geoms),
+        body("hand", "arm", Joint("slide", (0.6, 0, 0.8), name="wrist", **soft)),
+    ]
+    drives = [
+        Actuator("knee", gear=1.5, gain=4.0, bias=(0.1, -4.0, -0.2), control_range=(-1, 1)),
+        Actuator("wrist", gear=0.8, gain=2.0),
+    ]
+    model = pbad.build_model(bodies, actuators=drives, gravity=(0.3, -0.2, -9.0), name="creature", dtype=DTYPE)
+    more = [
+        forces.drag(0.3),
+        forces.fluid(model, normal=0.4, tangential=0.1),
+        forces.wrench(model, "hand", force=(0.5, 0.2, 0.1), torque=(0.1, 0.0, -0.1)),
+    ]
+    if touching:
+        ground = forces.half_space((0.1, 0.0, 1.0), -0.4)
+        more += [
+            forces.contact(model, ground, friction=0.6, stick_speed=0.1, time_constant=0.03),
+            forces.connect(model, "hand", "shin", other_point=(0.0, 0.1, 0.0), stiffness=40.0, damping=1.0),
+        ]
+    return pbad.with_forces(model, *model.forces, *more)
+
+
+def start(model: pbad.Model, seed: int = 0) -> pbad.State:
+    """A random pose near the ground, moving."""
+    rng = np.random.default_rng(seed)
+    q = np.asarray(model.q0, float) + 0.2 * rng.normal(size=model.nq)
+    q[:3] = 0.0, 0.0, -0.1
+    q[3:7] /= np.linalg.norm(q[3:7])
+    ball = model.topology.joints[3].q
+    q[ball : ball + 4] /= np.linalg.norm(q[ball : ball + 4])
+    return pbad.make_state(model, q=q, v=0.5 * rng.normal(size=model.nv))
+
+
+@functools.cache
+def rollout(scheme: str, n_steps: int, **more):
+    """(model, q, v, controls, dt) -> [q, v] at the end (nq + nv,), and the statuses. Compiled once."""
+    options = pbad.Options(dt=DT, scheme=scheme, **SOLVED, **more)
+    step = pbad.make_step(options)
+
+    def run(model, q, v, controls, dt):
+        state = dataclasses.replace(pbad.make_state(model), q=q, v=v, history=q)
+        state, info = jax.lax.scan(lambda s, u: step(model, s, u, dt), state, controls, length=n_steps)
+        return jnp.concatenate([state.q, state.v]), info.status
+
+    return run
+
+
+def inputs(model: pbad.Model, n_steps: int, seed: int = 0):
+    state, rng = start(model, seed), np.random.default_rng(seed)
+    controls = 0.3 * jnp.asarray(rng.normal(size=(n_steps, model.nu)), DTYPE)
+    return model, state.q, state.v, controls, jnp.asarray(DT, DTYPE)
+
+
+def directions(arguments, seed: int = 0) -> dict:
+    """A random direction along every array that can be differentiated, in proportion to its entries. Name -> tree."""
+    rng = np.random.default_rng(seed)
+    leaves, structure = jax.tree_util.tree_flatten_with_path(arguments)
+    zero = [jnp.zeros_like(x) for _, x in leaves]
+    out = {}
+    for i, (path, x) in enumerate(leaves):
+        name = jax.tree_util.keystr(path)
+        if not x.size or ".geometry" in name:
+            continue
+        free = np.isfinite(x) & (np.asarray(x) != 0 if "second_moment" in name else True)
+        size = np.max(np.abs(np.where(free, x, 0.0))) or 1.0
+        d = rng.normal(size=x.shape) * free * size
+        if "second_moment" in name:
+            d = 0.1 * (d + np.swapaxes(d, -1, -2)) * np.abs(np.where(free, x, 0.0)) / size
+        out[name] = jax.tree.unflatten(structure, [*zero[:i], jnp.asarray(d, x.dtype), *zero[i + 1 :]])
+    return out
+
+
+def difference(f, x, d, width: float) -> np.ndarray:
+    """The derivative of f along d, of fourth order in the width, in float64."""
+
+    def at(k):
+        return np.asarray(f(*jax.tree.map(lambda a, b: a + k * width * b, x, d))[0], float)
+
+    return (8 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12 * width)
+
+
+def dot(a, b) -> float:
+    parts = jax.tree.map(lambda x, y: np.sum(np.asarray(x, float) * np.asarray(y, float)), a, b)
+    return float(sum(jax.tree.leaves(parts)))
+
+
+CASES = [
+    ("radau1", 10, True), ("radau2", 1, True), ("radau2", 10, True), ("dirk2", 10, False), ("legendre3", 10, False),
+    ("variational", 10, False),
+]  # fmt: skip
+LONG = [
+    ("radau2", 100, True), ("radau3", 10, True), ("radau1", 10, False), ("dirk2", 10, True), ("dirk3", 10, False),
+    ("legendre2", 10, False), ("legendre4", 10, False), ("variational", 10, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("scheme", "n_steps", "touching"), CASES + [pytest.param(*c, marks=pytest.mark.slow) for c in LONG]
+)
+def test_gradients_of_rollouts(scheme, n_steps, touching):
+    """By every array of the model, its forces, the state, the controls and dt: against differences, forward, reverse."""
+    run, x = rollout(scheme, n_steps), inputs(creature(touching), n_steps)
+    forward = jax.jit(run)
+    end, status = forward(*x)
+    assert np.all(status == Status.CONVERGED)
+    w = jnp.asarray(np.random.default_rng(1).normal(size=end.shape), DTYPE)
+    gradient = jax.jit(jax.grad(lambda *x: w @ run(*x)[0], tuple(range(5))))(*x)
+    push = jax.jit(lambda x, d: jax.jvp(run, x, d)[1][0])
+    bad = []
+    for name, d in directions(x).items():
+        along = push(x, d)
+        by_difference = difference(forward, x, d, WIDTH)
+        size = np.max(np.abs(along)) + 1e-3
+        if np.max(np.abs(along - by_difference)) > TOL["difference"] * size:
+            bad.append((name, "forward", np.asarray(along), by_difference))
+        if abs(dot(gradient, d) - dot(w, along)) > TOL["twin"] * (np.abs(w) @ np.abs(along) + 1e-3):
+            bad.append((name, "reverse", dot(gradient, d), dot(w, along)))
+    assert not bad, bad
