@@ -40,6 +40,7 @@ class Options:
             down to dt/64. The derivative of a step that had to be divided is that of a failed one.
         failed_gradient: "zero": a failed step passes no derivative. "nan": it poisons what depends on it.
         account: whether `info.work` and `info.numerical_work` are computed.
+        condition: whether `info.condition` is, at the cost of some solves; `info.grad_ok` then looks at it too.
         linear_solver: "dense": LU of the Newton matrix. "tree": one sweep inward and one outward, O(N), no matrix; for
             lm with one unknown configuration at a time (radau(1), legendre(2), dirk). "auto": tree for those from 150
             degrees of freedom on, where no force couples links or joints.
@@ -60,6 +61,7 @@ class Options:
     linear_solver: str = "auto"
     recurrence: str = "parallel"
     account: bool = False
+    condition: bool = False
 
     def __post_init__(self):
         if isinstance(self.dt, bool) or not isinstance(self.dt, numbers.Real):
@@ -88,8 +90,9 @@ class Options:
         _choice("failed_gradient", self.failed_gradient, ("zero", "nan"))
         _choice("linear_solver", self.linear_solver, ("auto", "dense", "tree"))
         self._check_linear_solver()
-        if not isinstance(self.account, bool):
-            raise OptionError(f"account is {self.account!r}; it must be True or False")
+        for name in ("account", "condition"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"{name} is {getattr(self, name)!r}; it must be True or False")
         _choice("recurrence", self.recurrence, tuple(TWINS))
 
     def _check_objective(self) -> None:
@@ -150,6 +153,7 @@ def solver(options: Options, model: Model) -> Solver:
         dense=_dense(options, model),
         retry=options.on_failure == "substep",
         account=options.account,
+        condition=options.condition,
     )
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pbad_jax import branch, continuation, implicit, joints, lanes, lbfgs, objectives, tree_solve
+from pbad_jax import branch, continuation, dynamics, implicit, joints, lanes, lbfgs, objectives, tree_solve
 from pbad_jax import kinematics as kin
 from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.errors import Status
@@ -30,6 +30,7 @@ class Solver(NamedTuple):
     dense: bool  # (nv,nv) matrices, or sweeps over the tree; False for one unknown configuration at a time only
     retry: bool  # another guess where the first failed, for schemes with history
     account: bool  # the work of each force
+    condition: bool  # the condition of the Newton matrix
 
 
 class Equations(NamedTuple):
@@ -58,6 +59,7 @@ class Outcome(NamedTuple):
     damping: jax.Array  # () λ of the last iteration
     worst: jax.Array  # () int32, the degree of freedom that the last correction moves most
     work: jax.Array  # (nforces,) J; (0,) unless asked for
+    condition: jax.Array  # () of the Newton matrix; NaN unless asked for
 
 
 def residual_scale(model: Model) -> jax.Array:
@@ -65,8 +67,9 @@ def residual_scale(model: Model) -> jax.Array:
     return jnp.sqrt(kin.total_mass(model)) * kin.length_scale(model)
 
 
-def outcome(model: Model, found: continuation.State, z, v, history, work) -> Outcome:
+def outcome(model: Model, solver: Solver, s: Here, found: continuation.State, z, v, history, work) -> Outcome:
     """The Outcome of a step that needed one solve."""
+    unknown = jnp.full((), jnp.nan, s.q.dtype)
     move = jnp.max(jnp.abs(found.attempt.newton.reshape(-1, model.nv)), axis=0)
     return Outcome(
         z=z,
@@ -79,7 +82,35 @@ def outcome(model: Model, found: continuation.State, z, v, history, work) -> Out
         damping=found.attempt.damping,
         worst=jnp.argmax(move).astype(jnp.int32),
         work=work,
+        condition=_condition(model, solver, s, found.attempt.J) if solver.condition else unknown,
     )
+
+
+POWER_ITERATIONS = 8
+
+
+def _condition(model: Model, solver: Solver, s: Here, J) -> jax.Array:
+    """The condition of J in the metric of the mass matrix M, (): of M⁻¹J, its largest eigenvalue over its smallest.
+
+    Power iterations from a fixed vector, so an estimate from below; good to some per cent where J is nearly singular.
+    """
+    M = dynamics.mass(model, s.frames, twin=solver.twin, dense=solver.dense)
+
+    def stages(f, x):
+        return jax.vmap(lambda b: f(model, M, b))(x.reshape(-1, model.nv)).reshape(-1)
+
+    def largest(f):
+        def more(_, known):
+            y = f(known[0])
+            size = jnp.linalg.norm(y)
+            return y / size, size
+
+        n = model.nv if isinstance(J, tree_solve.Matrix) else J.shape[0]
+        x = jnp.cos(jnp.arange(1, n + 1, dtype=s.q.dtype) ** 2)
+        return jax.lax.fori_loop(0, POWER_ITERATIONS, more, (x / jnp.linalg.norm(x), jnp.ones((), x.dtype)))[1]
+
+    grows = largest(lambda x: stages(dynamics.solve, dynamics.times(model, J, x)))
+    return grows * largest(lambda x: dynamics.solve(model, J, stages(dynamics.times, x)))
 
 
 def of_stages(

@@ -35,7 +35,7 @@ def step(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: State
     if solver.account:
         work = jnp.asarray(scheme.weights, s.q.dtype) @ accounts.stage_work(model, s, eq, st)
         work = work + accounts.impulse_work(model, s, eq, st)
-    return outcome(model, found, z[-1], v, history, work)
+    return outcome(model, solver, s, found, z[-1], v, history, work)
 
 
 def _guess(model: Model, scheme: Scheme, eq: Equation, state: State) -> jax.Array:

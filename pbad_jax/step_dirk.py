@@ -70,6 +70,7 @@ def _before(model: Model, solver: Solver, kick: Kicked, n: int) -> _Done:
         damping=jnp.zeros((), dtype),
         worst=jnp.zeros((), jnp.int32),
         work=kick.work,
+        condition=jnp.zeros((), dtype),
     )
     return _Done(fields, fields, identity, s.v, none)
 
@@ -116,7 +117,7 @@ def _stage(model: Model, table: _Table, solver: Solver, dt, s: Here, i, done: _D
     if solver.account:
         work = work + table.weights[i] * accounts.stage_work(model, s, eq, st)[0]
     smooth = is_continuous(model, table.nodes[i] * dt, s.v, z, v)
-    ended = _together(done.outcome, outcome(model, found, z, v, s.q, work), smooth)
+    ended = _together(done.outcome, outcome(model, solver, s, found, z, v, s.q, work), smooth)
     return _Done(_put(done.rates, i, rate, dt), _put(done.accelerations, i, second, dt**2), z, v, ended)
 
 
@@ -162,5 +163,6 @@ def _together(done: Outcome, new: Outcome, smooth) -> Outcome:
         iterations=done.iterations + new.iterations,
         residual=jnp.maximum(done.residual, new.residual),
         damping=jnp.maximum(done.damping, new.damping),
+        condition=jnp.maximum(done.condition, new.condition),
     )
     return jax.tree.map(lambda a, b: jnp.where(done.status == lm.RUNNING, a, b), new, done)

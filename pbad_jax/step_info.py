@@ -11,6 +11,8 @@ import numpy as np
 from pbad_jax.errors import Status, StepError
 from pbad_jax.model import Model, Topology
 
+WORST_GRADIENT = 1e-3  # relative error
+
 
 @functools.partial(
     jax.tree_util.register_dataclass,
@@ -22,8 +24,10 @@ from pbad_jax.model import Model, Topology
         "damping",
         "substeps",
         "worst",
+        "grad_ok",
         "work",
         "numerical_work",
+        "condition",
     ],
     meta_fields=["dofs", "forces"],
 )
@@ -40,8 +44,12 @@ class StepInfo:
         damping: λ of the last iteration; 0 is Newton's method.
         substeps: 1, or into how many parts a hard step was divided (`on_failure="substep"`).
         worst: int32, the degree of freedom that the last correction moved most; `dofs[worst]` is its joint.
+        grad_ok: whether derivatives pass through this step: it converged in one piece, and where `condition` is known,
+            that leaves three digits of them.
         work: (..., nforces) J that each force did, or None; see Options.account.
         numerical_work: J, the change of kinetic energy that no force explains; negative where the scheme dissipates.
+        condition: of the Newton matrix at the solution in the metric of the mass matrix, an estimate from below; the
+            largest of the stages of dirk. None unless Options.condition.
         dofs: joint name of every degree of freedom. forces: name of every force.
     """
 
@@ -52,8 +60,10 @@ class StepInfo:
     damping: jax.Array
     substeps: jax.Array
     worst: jax.Array
+    grad_ok: jax.Array
     work: jax.Array | None = None
     numerical_work: jax.Array | None = None
+    condition: jax.Array | None = None
     dofs: tuple[str, ...] = ()
     forces: tuple[str, ...] = ()
 
@@ -124,22 +134,15 @@ class StepInfo:
         return f"StepInfo({'; '.join(parts)})"
 
 
-def empty(model: Model, *, account: bool) -> StepInfo:
-    """The StepInfo of no step at all, with the model's names."""
-    zero, none = jnp.zeros((), model.dtype), jnp.zeros((), jnp.int32)
-    return StepInfo(
-        status=jnp.int8(Status.CONVERGED),
-        iterations=none,
-        residual=zero,
-        reached=zero,
-        damping=zero,
-        substeps=none,
-        worst=none,
-        work=jnp.zeros(len(model.forces), model.dtype) if account else None,
-        numerical_work=zero if account else None,
-        dofs=_dof_names(model.topology),
-        forces=tuple(type(f).__name__ for f in model.forces),
-    )
+def names(model: Model) -> dict[str, tuple[str, ...]]:
+    """The names that every StepInfo of this model carries."""
+    return {"dofs": _dof_names(model.topology), "forces": tuple(type(f).__name__ for f in model.forces)}
+
+
+def has_gradient(status: jax.Array, condition: jax.Array) -> jax.Array:
+    """Whether derivatives pass: () bool. `condition`: NaN where it is not known."""
+    lost = condition * jnp.finfo(condition.dtype).eps > WORST_GRADIENT
+    return (status == Status.CONVERGED) & ~lost
 
 
 @functools.lru_cache(maxsize=256)

@@ -43,7 +43,7 @@ def step(model: Model, scheme: Variational, solver: Solver, dt, s: Here, state: 
         V = kin.velocity_field(model, f, v)
         last = objectives.point(model, s, q, v, f, V, s.time + dt, dt)
         work = work + sum(0.5 * dt * accounts.power(model, end, "stages") for end in (first, last))
-    out = outcome(model, found, z[0], v, s.q, work)
+    out = outcome(model, solver, s, found, z[0], v, s.q, work)
     return out._replace(iterations=out.iterations + kick.iterations)
 
 

@@ -126,8 +126,7 @@ def _attempt(scheme, how: Solver, failed: str, model: Model, control, dt, state:
         work = accounts.exact_where_known(model, state, after, jnp.where(good, found.work, 0.0), control)
         gained = energy.kinetic_energy(model, after) - energy.kinetic_energy(model, state)
         numerical = gained - jnp.sum(work)
-    info = dataclasses.replace(
-        step_info.empty(model, account=False),
+    info = StepInfo(
         status=status,
         iterations=found.iterations,
         residual=found.residual,
@@ -135,8 +134,11 @@ def _attempt(scheme, how: Solver, failed: str, model: Model, control, dt, state:
         damping=found.damping,
         substeps=jnp.ones((), jnp.int32),
         worst=found.worst,
+        grad_ok=step_info.has_gradient(status, found.condition),
         work=work,
         numerical_work=numerical,
+        condition=found.condition if how.condition else None,
+        **step_info.names(model),
     )
     return after, info
 

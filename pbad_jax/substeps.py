@@ -83,6 +83,7 @@ def in_parts(
         last.info,
         status=status,
         substeps=jnp.maximum(last.info.substeps, 1),
+        grad_ok=last.info.grad_ok & ~divided,
         reached=jnp.where(divided, last.done / FINEST, last.info.reached).astype(dt.dtype),
     )
     return after, info
@@ -91,13 +92,14 @@ def in_parts(
 def _together(done: StepInfo, part: StepInfo) -> StepInfo:
     """The account of all parts so far: the last one's status, sums of iterations, parts and work."""
 
-    def plus(a, b):
-        return None if b is None else a + b
+    def joined(f, a, b):
+        return None if b is None else f(a, b)
 
     return dataclasses.replace(
         part,
         iterations=done.iterations + part.iterations,
         substeps=done.substeps + jnp.where(part.status == Status.CONVERGED, 1, 0).astype(jnp.int32),
-        work=plus(done.work, part.work),
-        numerical_work=plus(done.numerical_work, part.numerical_work),
+        work=joined(jnp.add, done.work, part.work),
+        numerical_work=joined(jnp.add, done.numerical_work, part.numerical_work),
+        condition=joined(jnp.maximum, done.condition, part.condition),
     )

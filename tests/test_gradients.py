@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import DTYPE, FLOAT32
+from scipy.integrate import solve_ivp
 
 import pbad_jax as pbad
-from pbad_jax import Actuator, Body, Geom, Joint, Status, forces
+from pbad_jax import Actuator, Body, Geom, Joint, Status, dynamics, forces
 from pbad_jax import kinematics as kin
 
 DT = 0.02
@@ -173,3 +174,120 @@ def test_gradients_of_rollouts(scheme, n_steps, which):
         if abs(dot(gradient, d) - dot(w, along)) > TOL["twin"] * (np.abs(w) @ np.abs(along) + 1e-3):
             bad.append((name, "reverse", dot(gradient, d), dot(w, along)))
     assert not bad, bad
+
+
+def pendulums(n_steps: int, failed: str = "zero"):
+    """(model, q, v (nv,)) -> the sum of squares of q at the end, and grad_ok of every step."""
+    step = pbad.make_step(pbad.Options(dt=0.05, scheme="radau1", failed_gradient=failed, **SOLVED))
+
+    def end(model, q, v):
+        state = dataclasses.replace(pbad.make_state(model), q=q, v=v, history=q)
+        state, info = jax.lax.scan(lambda s, _: step(model, s), state, None, length=n_steps)
+        return jnp.sum(state.q**2), info.grad_ok
+
+    return end
+
+
+def test_one_poisoned_lane_leaves_the_others_alone():
+    """64 lanes, one of them NaN: it passes zeros, on request NaN; the others pass the same bits as without it."""
+    model = pbad.chain(2, dtype=DTYPE)
+    rng = np.random.default_rng(0)
+    v = jnp.asarray(rng.normal(size=(64, model.nv)), DTYPE)
+    q = jnp.broadcast_to(model.q0, (64, model.nq))
+    sick = v.at[17, 0].set(jnp.nan)
+    for failed in ("zero", "nan"):
+        end = pendulums(3, failed)
+        gradient = quickly(jax.vmap(jax.grad(end, (1, 2), has_aux=True), (None, 0, 0)))
+        (q_well, v_well), ok = gradient(model, q, v)
+        (q_sick, v_sick), ok_sick = gradient(model, q, sick)
+        others = np.arange(64) != 17
+        assert ok.all() and ok_sick[others].all() and not ok_sick[17].any()
+        for well, ill in ((q_well, q_sick), (v_well, v_sick)):
+            np.testing.assert_array_equal(well[others], ill[others])
+        for ill in (q_sick, v_sick):
+            assert np.all(np.isnan(ill[17]) if failed == "nan" else ill[17] == 0)
+
+
+def test_gradient_of_a_batch_is_the_batch_of_gradients():
+    model, end = pbad.chain(2, dtype=DTYPE), pendulums(3)
+    v = jnp.asarray(np.random.default_rng(1).normal(size=(5, model.nv)), DTYPE)
+    each = quickly(jax.vmap(jax.grad(lambda v: end(model, model.q0, v)[0])))(v)
+    whole = quickly(jax.grad(lambda v: jnp.sum(jax.vmap(lambda v: end(model, model.q0, v)[0])(v))))(v)
+    np.testing.assert_allclose(each, whole, rtol=0, atol=1e-6 if FLOAT32 else 1e-14)
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize("scheme", ["radau2", pytest.param("legendre3", marks=pytest.mark.slow)])
+def test_second_derivatives(scheme):
+    """Hessian times vector of a scanned rollout, reverse over reverse and forward over reverse."""
+    run, (model, q, v, controls, dt) = rollout(scheme, 4), inputs(limb(), 4)
+    w = jnp.asarray(np.random.default_rng(2).normal(size=q.size + v.size), DTYPE)
+    d = jnp.asarray(np.random.default_rng(3).normal(size=v.size), DTYPE)
+
+    def gradient(v):
+        return jax.grad(lambda v: jnp.sum((w * run(model, q, v, controls, dt)[0]) ** 2))(v)
+
+    first = quickly(gradient)
+    h = 1e-3
+    wanted = (8 * (first(v + h * d) - first(v - h * d)) - (first(v + 2 * h * d) - first(v - 2 * h * d))) / (12 * h)
+    forward = quickly(lambda v: jax.jvp(gradient, (v,), (d,))[1])(v)
+    reverse = quickly(jax.grad(lambda v: gradient(v) @ d))(v)
+    size = np.max(np.abs(wanted))
+    np.testing.assert_allclose(forward, wanted, rtol=0, atol=TOL["second"] * size)
+    np.testing.assert_allclose(reverse, forward, rtol=0, atol=1e-10 * size)
+
+
+def stiff_chain(stiffness: float) -> pbad.Model:
+    """Two hinges, the second one sprung."""
+    bodies = [Body("a", 1.0, (0, 0, -0.5), np.eye(3) * 0.1, joints=[Joint("hinge", (0, 1, 0))])]
+    sprung = Joint("hinge", (1, 0, 0), stiffness=stiffness)
+    bodies += [Body("b", 1.0, (0, 0, -0.5), np.eye(3) * 0.1, "a", (0, 0, -1), joints=[sprung])]
+    return pbad.build_model(bodies, dtype=DTYPE)
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize("scheme", ["radau1", "radau2", "dirk2"])
+def test_condition(scheme):
+    """Of a sprung joint k dt² over its inertia, from below; where it leaves no digits the gradient is not ok."""
+    step = quickly(pbad.make_step(pbad.Options(dt=0.05, scheme=scheme, condition=True)))
+    for stiffness, ok in ((1e6, True), (1e17, False)):
+        model = stiff_chain(stiffness)
+        state, info = step(model, pbad.make_state(model, v=[0.1, 0.0]))
+        assert info.ok and bool(info.grad_ok) == ok
+        ratio = stiffness * 0.05**2 / 0.35  # inertia of the second hinge about 0.35 kg m²
+        assert 0.02 * ratio < info.condition < 10 * ratio
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize(("scheme", "order"), [("radau1", 1), ("radau2", 3), ("dirk2", 2), ("variational", 2)])
+def test_gradients_converge_to_those_of_the_continuous_system(scheme, order):
+    """By v and the second moments, against the variational equations of the accelerations, by DOP853."""
+    model, end_time = pbad.chain(2, dtype=DTYPE), 0.4
+    rng = np.random.default_rng(5)
+    v = jnp.asarray(rng.normal(size=model.nv), DTYPE)
+    dv = jnp.asarray(rng.normal(size=model.nv), DTYPE)
+    change = dataclasses.replace(jax.tree.map(jnp.zeros_like, model), second_moment=0.3 * model.second_moment)
+    change = dataclasses.replace(change, second_moment=change.second_moment.at[1:].multiply(-0.5))
+
+    def flow(model, x):
+        q, v = jnp.split(x, 2)
+        return jnp.concatenate([v, dynamics.acceleration(model, q, v, 0.0, jnp.zeros(0, DTYPE))])
+
+    both = jax.jit(lambda x, d: jnp.concatenate(jax.jvp(flow, (model, x), (change, d))))
+    start, n = np.concatenate([model.q0, v, 0 * v, dv]), 2 * model.nv
+    exact = solve_ivp(
+        lambda _, y: np.asarray(both(y[:n], y[n:])), (0, end_time), start, "DOP853", rtol=1e-12, atol=1e-12
+    )
+
+    step = pbad.make_step(pbad.Options(dt=1.0, scheme=scheme, tolerance=1e-14))
+
+    def run(model, v, dt, n_steps):
+        state = pbad.make_state(model)
+        state = dataclasses.replace(state, v=v)
+        state = jax.lax.fori_loop(0, n_steps, lambda _, s: step(model, s, dt=dt)[0], state)
+        return jnp.concatenate([state.q, state.v])
+
+    push = quickly(lambda dt, k: jax.jvp(lambda m, v: run(m, v, dt, k), (model, v), (change, dv))[1])
+    errors = [np.linalg.norm(push(end_time / k, k) - exact.y[n:, -1]) for k in (8, 16, 32)]
+    print(errors, np.log2(np.divide(errors[:-1], errors[1:])))
+    assert np.log2(errors[1] / errors[2]) > order - 0.3
