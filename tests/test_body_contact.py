@@ -27,10 +27,9 @@ from test_force_laws import (
 from test_objectives import SCHEMES, draw, library
 
 import pbad_jax as pbad
-from pbad_jax import Body, Geom, Joint, ModelError, forces, stepping
+from pbad_jax import Body, Geom, Joint, ModelError, forces
 from pbad_jax.forces.body_contact import CROWN, BodyContact, _gap, _slopes
 from pbad_jax.forces.law import place
-from pbad_jax.options import solver
 
 G = 9.81
 NAN = float("nan")
@@ -214,10 +213,11 @@ def test_distance_is_mujocos(kinds):
 
 def attempt(options):
     """Rows of states after n steps; dt is traced."""
+    step = pbad.make_step(options)
 
     def rollout(model, state, dt, n):
         def body(state, _):
-            state = stepping._attempt(model, options.scheme, solver(options, model), dt, state, jnp.zeros(0))[0]
+            state = step(model, state, dt=dt)[0]
             energy = pbad.kinetic_energy(model, state) + pbad.potential_energy(model, state)
             linear, angular = pbad.linear_momentum(model, state), pbad.angular_momentum(model, state)
             return state, {"q": state.q, "v": state.v, "energy": energy, "status": state.status,

@@ -36,6 +36,7 @@ def hand_made(status, **others):
         "damping": full(0.0),
         "substeps": full(1),
         "worst": full(2),
+        "grad_ok": status == S.CONVERGED,
         "dofs": ("hip", "hip", "knee"),
         "forces": ("Gravity",),
         **others,

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import pbad_jax as pbad
-from pbad_jax import Actuator, Body, Geom, Joint, dynamics, forces, stepping
-from pbad_jax.options import solver
+from pbad_jax import Actuator, Body, Geom, Joint, dynamics, forces
 
 pytestmark = pytest.mark.float64
 
@@ -38,10 +37,12 @@ class Run(NamedTuple):
 def _chunk(model, state, controls, dt, options):
     """A piece of a rollout; of `rollout` only dt is static, which would compile for every dt."""
 
+    step = pbad.make_step(options)
+
     def body(state, control):
         energy = pbad.kinetic_energy(model, state) + pbad.potential_energy(model, state)
         row = (state.time, state.q, state.v, state.status, energy)
-        return stepping._attempt(model, options.scheme, solver(options, model), dt, state, control)[0], row
+        return step(model, state, control, dt)[0], row
 
     return jax.lax.scan(body, state, controls)
 
