@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax import accounts, dynamics, joint_fields, objectives
+from pbad_jax import accounts, dynamics, implicit, joint_fields, objectives
 from pbad_jax import kinematics as kin
 from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.branch import is_continuous
@@ -165,4 +165,5 @@ def _together(done: Outcome, new: Outcome, smooth) -> Outcome:
         damping=jnp.maximum(done.damping, new.damping),
         condition=jnp.maximum(done.condition, new.condition),
     )
-    return jax.tree.map(lambda a, b: jnp.where(done.status == lm.RUNNING, a, b), new, done)
+    so_far_good = implicit.keep(done.status == lm.RUNNING)  # or reverse mode would solve again to know it
+    return jax.tree.map(lambda a, b: jnp.where(so_far_good, a, b), new, done)

@@ -106,7 +106,7 @@ def _attempt(scheme, how: Solver, failed: str, model: Model, control, dt, state:
     here = objectives.here(model, state, control, twin=how.twin, dense=how.dense)
     found = METHODS[type(scheme)](model, scheme, how, dt, here, state, before)
     status = _continuity(model, dt, state.v, found)
-    good = status == Status.CONVERGED
+    good = implicit.keep(status == Status.CONVERGED)  # or reverse mode would solve again to know it
 
     def new(x, last):
         """`last` where the step failed: a constant."""

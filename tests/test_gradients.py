@@ -237,6 +237,19 @@ def test_second_derivatives(scheme):
     np.testing.assert_allclose(reverse, forward, rtol=0, atol=1e-10 * size)
 
 
+@pytest.mark.parametrize("scheme", ["radau1", "radau2", "dirk2", "legendre3", "variational"])
+def test_reverse_mode_solves_nothing_again(scheme):
+    """It has the loops of the rollout itself: nothing is compiled, the program is read."""
+    model = pbad.chain(2, dtype=DTYPE)
+    state, options = pbad.make_state(model), pbad.Options(dt=0.05, scheme=scheme)
+
+    def end(v):
+        return jnp.sum(pbad.rollout(model, dataclasses.replace(state, v=v), None, 3, options)[0].q[-1])
+
+    forward, reverse = (str(jax.make_jaxpr(f)(state.v)).count(" while[") for f in (end, jax.grad(end)))
+    assert reverse == forward > 0
+
+
 def stiff_chain(stiffness: float) -> pbad.Model:
     """Two hinges, the second one sprung."""
     bodies = [Body("a", 1.0, (0, 0, -0.5), np.eye(3) * 0.1, joints=[Joint("hinge", (0, 1, 0))])]
