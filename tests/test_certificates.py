@@ -136,7 +136,7 @@ def test_is_a_pytree():
     np.testing.assert_array_equal(stacked[0].status, info.status)
     np.testing.assert_array_equal(stacked[1], [False, True])
     leaves, structure = jax.tree.flatten(info)
-    assert len(leaves) == 7 and jax.tree.unflatten(structure, leaves).dofs == info.dofs
+    assert len(leaves) == 8 and jax.tree.unflatten(structure, leaves).dofs == info.dofs
 
 
 # --- no silent failures --------------------------------------------------------------------------------------
