@@ -21,7 +21,7 @@ from pbad_jax.errors import (
 )
 from pbad_jax.forces import Load, Point
 from pbad_jax.io import load, load_trajectory, save_trajectory
-from pbad_jax.kinematics import Poses, forward_kinematics
+from pbad_jax.kinematics import Poses, difference, forward_kinematics, retract
 from pbad_jax.model import Model, State, make_state, with_forces
 from pbad_jax.schemes import Dirk, Scheme, Variational, dirk, legendre, radau, variational
 from pbad_jax.step_info import StepInfo
@@ -56,6 +56,7 @@ __all__ = [
     "angular_momentum",
     "build_model",
     "chain",
+    "difference",
     "dirk",
     "forces",
     "forward_kinematics",
@@ -70,6 +71,7 @@ __all__ = [
     "motors",
     "potential_energy",
     "radau",
+    "retract",
     "rollout",
     "save_trajectory",
     "spider",

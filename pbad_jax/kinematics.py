@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax import joints
+from pbad_jax.errors import StateError
 from pbad_jax.joints import compose, homogeneous, matmul, matvec, tangent_compose
 from pbad_jax.model import Model, Topology
 
@@ -117,7 +118,20 @@ def take(x: jax.Array, index: np.ndarray) -> jax.Array:
 
 
 def retract(model: Model, q: jax.Array, delta: jax.Array) -> jax.Array:
-    """Q ⊕ δ: addition, and q ⊗ exp(δ) for quaternions. q (nq,), δ (nv,) rad or m; the result is normalised."""
+    """Q ⊕ δ: addition, and q ⊗ exp(δ) for quaternions, normalised. Smooth in both, also at δ = 0.
+
+    Args:
+        model: the model.
+        q: (nq,) configuration.
+        delta: (nv,) rad, m, in the layout of v: body-frame rotation vectors for ball and free joints.
+
+    Returns:
+        (nq,) configuration.
+
+    Raises:
+        StateError: another shape (while tracing).
+    """
+    q, delta = _of_size(q, model.nq, "q"), _of_size(delta, model.nv, "delta")
     t = tree(model.topology)
     if not t.balls.size:
         return q + delta
@@ -126,13 +140,36 @@ def retract(model: Model, q: jax.Array, delta: jax.Array) -> jax.Array:
 
 
 def difference(model: Model, q_a: jax.Array, q_b: jax.Array) -> jax.Array:
-    """The δ (nv,) with q_a ⊕ δ = q_b, the shortest rotation for quaternions. The inverse of `retract`."""
+    """The δ with q_a ⊕ δ = q_b, the shortest rotation for quaternions: the inverse of `retract`.
+
+    Smooth in both where no ball or free joint turns by half a turn, also at q_a = q_b.
+
+    Args:
+        model: the model.
+        q_a, q_b: (nq,) configurations.
+
+    Returns:
+        (nv,) rad, m, in the layout of v; |δ| ≤ π for each rotation.
+
+    Raises:
+        StateError: another shape (while tracing).
+    """
+    q_a, q_b = _of_size(q_a, model.nq, "q_a"), _of_size(q_b, model.nq, "q_b")
     t = tree(model.topology)
     if not t.balls.size:
         return q_b - q_a
     out = jnp.zeros(model.nv, q_b.dtype).at[t.scalar_v].set(q_b[t.scalar_q] - q_a[t.scalar_q])
     p = joints.quaternion_product(joints.quaternion_inverse(q_a[t.ball_q]), q_b[t.ball_q])
     return out.at[t.ball_v].set(joints.quaternion_log(p))
+
+
+def _of_size(x, size: int, name: str) -> jax.Array:
+    """X (size,) as an array; one that fits by broadcasting alone is refused."""
+    x = jnp.asarray(x)
+    if x.shape != (size,):
+        hint = ": it looks like a batch, use jax.vmap" if x.ndim == 2 and x.shape[1] == size else ""
+        raise StateError(f"{name} has shape {x.shape}; wanted ({size},){hint}")
+    return x
 
 
 def identity_increment(model: Model) -> jax.Array:

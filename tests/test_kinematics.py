@@ -22,6 +22,7 @@ from helpers import (
 )  # fmt: skip
 from hypothesis import given
 
+import pbad_jax as pbad
 from pbad_jax import kinematics as kin
 
 LIBRARY = {
@@ -151,6 +152,38 @@ def test_increments_and_retractions(case):
     round_trip = np.asarray(kin.transforms(model, jnp.asarray(got["round trip"], DTYPE)), float)
     assert np.abs(round_trip - got["T_b"]).max() <= 50 * TOL["autodiff"] * scale, "⊕ after ⊖"
     assert np.abs(got["difference"][kin.tree(model.topology).ball_v]).max(initial=0) <= np.pi * (1 + 4 * eps)
+
+
+@jax.jit
+def derivatives_at_zero(model, q):
+    """Jacobians of ⊖ after ⊕ by both its arguments, and its second derivative, where nothing moves."""
+    zero = jnp.zeros(model.nv, model.dtype)
+
+    def there(a, b):
+        return pbad.difference(model, pbad.retract(model, q, a), pbad.retract(model, q, b))
+
+    first = jax.jacfwd(there, (0, 1))(zero, zero), jax.jacrev(there, (0, 1))(zero, zero)
+    return first, jax.jacfwd(jax.grad(lambda b: jnp.sum(there(zero, b) ** 2) / 2))(zero)
+
+
+@many(max_examples=30)
+@given(case=cases(("free", "many joints", "hinge chain")))
+def test_the_tangent_space_is_smooth_where_nothing_moves(case):
+    """∂(⊖ after ⊕) = ∓E by either end, forward and reverse, and ∂²½‖δ‖² = E: no guard has cut a derivative off."""
+    q = jnp.asarray(random_q(case.model, case.rng, case.pose_a), DTYPE)
+    first, second = derivatives_at_zero(case.model, q)
+    eye = np.eye(case.model.nv)
+    for by_a, by_b in first:
+        assert np.abs(by_b - eye).max() <= TOL["autodiff"] and np.abs(by_a + eye).max() <= TOL["autodiff"]
+    assert np.abs(second - eye).max() <= TOL["autodiff"]
+
+
+def test_the_tangent_space_refuses_other_shapes():
+    model = pbad.chain(2)
+    with pytest.raises(pbad.StateError, match="delta has shape"):
+        pbad.retract(model, model.q0, jnp.zeros(1, DTYPE))
+    with pytest.raises(pbad.StateError, match="batch, use jax.vmap"):
+        pbad.difference(model, model.q0, model.q0[None])
 
 
 @jax.jit
