@@ -22,6 +22,7 @@ from pbad_jax.errors import (
 from pbad_jax.forces import Load, Point
 from pbad_jax.io import load, load_trajectory, save_trajectory
 from pbad_jax.kinematics import Poses, difference, forward_kinematics, retract
+from pbad_jax.linearization import Linearization, linearize
 from pbad_jax.model import Model, State, make_state, with_forces
 from pbad_jax.schemes import Dirk, Scheme, Variational, dirk, legendre, radau, variational
 from pbad_jax.step_info import StepInfo
@@ -35,6 +36,7 @@ __all__ = [
     "Dirk",
     "Geom",
     "Joint",
+    "Linearization",
     "Load",
     "Model",
     "ModelError",
@@ -63,6 +65,7 @@ __all__ = [
     "kinetic_energy",
     "legendre",
     "linear_momentum",
+    "linearize",
     "load",
     "load_trajectory",
     "loop_gaps",

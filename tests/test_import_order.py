@@ -34,6 +34,7 @@ STEPS = [
     "step_variational",
     "substeps",
     "stepping",
+    "linearization",
 ]
 ORDER = WITHOUT_PHYSICS + PHYSICS + STEPS
 RIM = {"io", "viz", "envs", "cli", "__main__"}
