@@ -23,6 +23,7 @@ from pbad_jax.forces import Load, Point
 from pbad_jax.io import load, load_trajectory, save_trajectory
 from pbad_jax.kinematics import Poses, difference, forward_kinematics, retract
 from pbad_jax.linearization import Linearization, linearize
+from pbad_jax.log_cholesky import inertial_parameters, with_inertial_parameters
 from pbad_jax.model import Model, State, make_state, with_forces
 from pbad_jax.schemes import Dirk, Scheme, Variational, dirk, legendre, radau, variational
 from pbad_jax.step_info import StepInfo
@@ -62,6 +63,7 @@ __all__ = [
     "dirk",
     "forces",
     "forward_kinematics",
+    "inertial_parameters",
     "kinetic_energy",
     "legendre",
     "linear_momentum",
@@ -82,4 +84,5 @@ __all__ = [
     "variational",
     "with_actuators",
     "with_forces",
+    "with_inertial_parameters",
 ]

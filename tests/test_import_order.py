@@ -14,7 +14,7 @@ WITHOUT_PHYSICS = [
     "errors", "checks", "progress", "lanes", "schemes", "levenberg_marquardt", "continuation", "lbfgs", "implicit",
 ]  # fmt: skip
 PHYSICS = [
-    "inertia", "joints", "model", "kinematics", "atom", "atom_parallel", "forces", "actuators", "build", "builders",
+    "inertia", "joints", "model", "log_cholesky", "kinematics", "atom", "atom_parallel", "forces", "actuators", "build", "builders",
 ]  # fmt: skip
 STEPS = [
     "joint_fields",
