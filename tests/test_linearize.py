@@ -8,13 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE, FLOAT32, assert_close, central_difference, move
+from helpers import DTYPE, FLOAT32, assert_close, move
 
 import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Joint, Status
 
 quick: Any = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # compiling is the cost
-ROUNDING = 1e-4 if FLOAT32 else 1e-12
 
 
 @functools.cache
@@ -44,63 +43,76 @@ def start(seed: int = 0) -> tuple[pbad.State, jax.Array]:
     return pbad.make_state(model, q, rng.normal(size=model.nv)), jnp.asarray(rng.normal(size=model.nu), DTYPE)
 
 
-@functools.cache
-def compiled(scheme: str):
-    """What is under test, inside a jit of the caller; its state is also the step of the differences."""
-    how = options(scheme)
-    return quick(lambda model, state, u: pbad.linearize(model, state, u, how))
+SLOW = ("dirk2", "legendre3")
+H = 1e-3
+AROUND = np.array([1, -1, 2, -2]) * H
 
 
-def by_differences(scheme: str, state, u, h: float) -> np.ndarray:
-    """(n,n + nu), fourth order, moved and compared in numpy's own tangent space."""
-    model, linearized = creature(), compiled(scheme)
-    nv, history = model.nv, "legendre" in scheme
+def near(scheme: str, state, u) -> list[tuple[pbad.State, jax.Array]]:
+    """States and controls around these, four along every entry of (x, u), moved in numpy's own tangent space."""
+    model, history = creature(), "legendre" in scheme
+    nv = model.nv
     n = (3 if history else 2) * nv
-    there = linearized(model, state, u).state
-
-    def at(y):
+    out = []
+    for y in (h * e for e in np.eye(n + model.nu) for h in AROUND):
         q, v = move(model, state.q, y[:nv]), np.asarray(state.v) + y[nv : 2 * nv]
         moved = dataclasses.replace(state, q=jnp.asarray(q, DTYPE), v=jnp.asarray(v, DTYPE))
         if history:
             moved = dataclasses.replace(moved, history=jnp.asarray(move(model, state.history, y[2 * nv : n]), DTYPE))
-        end = linearized(model, moved, u + jnp.asarray(y[n:], DTYPE)).state
-        x = [pbad.difference(model, there.q, end.q), end.v]
-        x += [pbad.difference(model, there.history, end.history)] if history else []
-        return np.concatenate(x)
-
-    return central_difference(at, n + model.nu, h)
+        out.append((moved, u + jnp.asarray(y[n:], DTYPE)))
+    return out
 
 
-@pytest.mark.float64
-@pytest.mark.parametrize("scheme", ["radau1", "radau2", pytest.param("legendre3", marks=pytest.mark.slow)])
-def test_equals_differences(scheme):
-    """A free joint, a ball, a driven hinge; of legendre3 the second step, whose history is a state of its own."""
-    linearized = compiled(scheme)
-    state, u = start()
-    if "legendre" in scheme:
-        state = linearized(creature(), state, u).state
-    got = linearized(creature(), state, u)
-    assert got.info.status == Status.CONVERGED
-    J = by_differences(scheme, state, u, 1e-3)
+def by_differences(scheme: str, there: pbad.State, ends: list[pbad.State]) -> np.ndarray:
+    """[A B], fourth order, from the ends of the steps from `near`."""
+    columns = []
+    for end in ends:
+        x = [pbad.difference(creature(), there.q, end.q), end.v]
+        x += [pbad.difference(creature(), there.history, end.history)] if "legendre" in scheme else []
+        columns.append(np.concatenate(x))
+    y = np.array(columns, float).reshape(len(columns) // 4, 4, -1)
+    return ((8 * (y[:, 0] - y[:, 1]) - (y[:, 2] - y[:, 3])) / (12 * H)).T
+
+
+def assert_is_derivative(got: pbad.Linearization, J: np.ndarray) -> None:
     found = np.concatenate([got.A, got.B], axis=1)
-    print(scheme, "worst entry", np.abs(found - J).max() / np.abs(J).max())
+    print("worst entry", np.abs(found - J).max() / np.abs(J).max())
     assert_close(found, J, 1e-6)
     assert np.abs(got.B).max() > 1e-3
 
 
-def test_lanes_and_dt():
-    """Under vmap what it is alone; another dt reaches the step; a lane that failed before is zero, alone."""
+@pytest.mark.float64
+@pytest.mark.parametrize(
+    "scheme", ["radau2", *(pytest.param(s, marks=pytest.mark.slow) for s in ("dirk2", "legendre3"))]
+)
+def test_equals_differences(scheme):
+    """A free joint, a ball, a driven hinge, in a jit; of legendre3 the second step, whose history is a state too."""
+    model, how = creature(), options(scheme)
+    linearized = quick(lambda state, u: pbad.linearize(model, state, u, how))
+    state, u = start()
+    if "legendre" in scheme:
+        state = linearized(state, u).state
+    got = linearized(state, u)
+    assert got.info.status == Status.CONVERGED
+    ends = [linearized(*x).state for x in near(scheme, state, u)]
+    assert_is_derivative(got, by_differences(scheme, got.state, ends))
+
+
+def test_lanes():
+    """Under vmap, the differences too; another dt reaches the step; a lane that failed before is zero, alone."""
     model, how = creature(), options("radau1")
-    states, controls = jax.tree.map(lambda *x: jnp.stack(x), *(start(seed) for seed in range(3)))
-    states = dataclasses.replace(states, status=states.status.at[2].set(int(Status.FROZEN)))
-    dt = jnp.asarray([0.05, 0.02, 0.05], DTYPE)
+    state, u = start()
+    frozen = dataclasses.replace(state, status=jnp.int8(Status.FROZEN))
+    given = [(state, u), (state, u), (frozen, u), *near("radau1", state, u)]
+    states, controls = jax.tree.map(lambda *x: jnp.stack(x), *given)
+    dt = jnp.asarray([0.05, 0.02] + [0.05] * (len(given) - 2), DTYPE)
     lanes = quick(jax.vmap(lambda s, u, dt: pbad.linearize(model, s, u, how, dt)))(states, controls, dt)
-    alone = compiled("radau1")(model, *start(0))
-    assert_close(lanes.A[0], alone.A, ROUNDING)
-    assert_close(lanes.B[0], alone.B, ROUNDING)
-    assert np.abs(lanes.A[1, :6, 10:16] - 0.02 * np.eye(6)).max() < 0.01  # δq' ≈ δq + dt δv
-    assert not lanes.A[2].any() and not lanes.B[2].any()
-    assert lanes.info.status.tolist() == [Status.CONVERGED, Status.CONVERGED, Status.FROZEN]
+    first, other, failed, *around = (jax.tree.map(lambda x, i=i: x[i], lanes) for i in range(len(given)))
+    if not FLOAT32:
+        assert_is_derivative(first, by_differences("radau1", first.state, [x.state for x in around]))
+    assert np.abs(other.A[:6, 10:16] - 0.02 * np.eye(6)).max() < 0.01  # δq' ≈ δq + dt δv
+    assert not failed.A.any() and not failed.B.any()
+    assert [int(x.info.status) for x in (first, other, failed)] == [Status.CONVERGED, Status.CONVERGED, Status.FROZEN]
 
 
 def solves(jaxpr, inside: tuple[str, ...] = ()):
