@@ -10,6 +10,7 @@ from pbad_jax.build import Body, Geom, Joint, build_model
 from pbad_jax.builders import chain, spider, swimmer
 from pbad_jax.energy import angular_momentum, kinetic_energy, linear_momentum, loop_gaps, potential_energy
 from pbad_jax.errors import (
+    GradientError,
     ModelError,
     ModelFileError,
     OptionError,
@@ -20,6 +21,7 @@ from pbad_jax.errors import (
     UnsupportedFeatureWarning,
 )
 from pbad_jax.forces import Load, Point
+from pbad_jax.gradient_check import GradientReport, check_gradients
 from pbad_jax.io import load, load_trajectory, save_trajectory
 from pbad_jax.kinematics import Poses, difference, forward_kinematics, retract
 from pbad_jax.linearization import Linearization, linearize
@@ -36,6 +38,8 @@ __all__ = [
     "Body",
     "Dirk",
     "Geom",
+    "GradientError",
+    "GradientReport",
     "Joint",
     "Linearization",
     "Load",
@@ -59,6 +63,7 @@ __all__ = [
     "angular_momentum",
     "build_model",
     "chain",
+    "check_gradients",
     "difference",
     "dirk",
     "forces",

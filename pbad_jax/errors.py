@@ -35,6 +35,10 @@ class StepError(RuntimeError):
     """A step did not converge; raised only by `info.assert_ok()`, never while stepping."""
 
 
+class GradientError(AssertionError):
+    """A derivative is not what differences say; raised only by `assert_ok()` of a gradient report."""
+
+
 class UnsupportedFeatureWarning(UserWarning):
     """A model was loaded although some of its features have no effect."""
 

@@ -12,9 +12,11 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "pbad_jax"
 # a core module imports only what stands above it
 WITHOUT_PHYSICS = [
     "errors", "checks", "progress", "lanes", "schemes", "levenberg_marquardt", "continuation", "lbfgs", "implicit",
+    "differences",
 ]  # fmt: skip
 PHYSICS = [
-    "inertia", "joints", "model", "log_cholesky", "kinematics", "atom", "atom_parallel", "forces", "actuators", "build", "builders",
+    "inertia", "joints", "model", "log_cholesky", "kinematics", "atom", "atom_parallel", "forces", "actuators",
+    "build", "builders",
 ]  # fmt: skip
 STEPS = [
     "joint_fields",
@@ -35,6 +37,8 @@ STEPS = [
     "substeps",
     "stepping",
     "linearization",
+    "force_slopes",
+    "gradient_check",
 ]
 ORDER = WITHOUT_PHYSICS + PHYSICS + STEPS
 RIM = {"io", "viz", "envs", "cli", "__main__"}
