@@ -10,6 +10,8 @@ import numpy as np
 
 # as fractions of a direction: wide ones see little rounding, narrow ones seldom meet the corner of a one-sided law
 WIDTHS = {"float64": (1e-3, 1e-4, 3e-5, 1e-5), "float32": (1e-1, 3e-2, 1e-2)}
+# what changes by less than this part of the whole is judged as if it changed by that much: rounding is not a derivative
+FLOOR = {"float64": 1e-3, "float32": 2e-2}
 
 
 def named_arrays(tree: Any) -> dict[str, jax.Array]:
@@ -65,6 +67,12 @@ def difference(f: Callable[[Any], Any], x: Any, d: Any, width: float) -> np.ndar
     return (8 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12 * width)
 
 
+def floor_of(value) -> float:
+    """The floor of a change of this value."""
+    value = np.asarray(value)
+    return FLOOR[value.dtype.name] * float(np.max(np.abs(value), initial=0.0))
+
+
 def of_all_widths(f: Callable[[Any], Any], x: Any, d: Any) -> list[np.ndarray]:
     """The differences of WIDTHS."""
     dtype = jnp.result_type(*jax.tree.leaves(x))
@@ -79,10 +87,10 @@ def closest(found: list[np.ndarray], claimed: np.ndarray, floor: float) -> tuple
 
 
 def mismatch(a: np.ndarray, b: np.ndarray, floor: float) -> float:
-    """Max |a − b| over the larger of both and a thousandth of the floor; infinite where something is not finite."""
+    """Max |a − b| over the larger of both plus the floor; infinite where something is not finite."""
     if not a.size:
         return 0.0
-    size = max(np.max(np.abs(a)), np.max(np.abs(b))) + 1e-3 * floor
+    size = max(np.max(np.abs(a)), np.max(np.abs(b))) + floor
     worst = float(np.max(np.abs(a - b)))
     if worst == 0.0:
         return 0.0

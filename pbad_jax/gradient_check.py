@@ -213,7 +213,7 @@ def _rollout_rows(options: Options, arguments, start: State, seed: int, toleranc
     end, _, info, ends = _push(options, arguments, start, x, zero)
     w = jnp.asarray(np.random.default_rng([seed, 1]).normal(size=end.shape), end.dtype)
     gradient = _pull(options, arguments, start, x, w)
-    weights, floor = np.asarray(w, float), float(np.max(np.abs(end)))
+    weights, floor = np.asarray(w, float), differences.floor_of(end)
 
     def value(x):
         return _push(options, arguments, start, x, zero)[0]
@@ -227,7 +227,7 @@ def _rollout_rows(options: Options, arguments, start: State, seed: int, toleranc
             float(weights @ along),
             float(np.sum(np.asarray(gradient[name], float) * np.asarray(d, float))),
         )
-        size = float(np.abs(weights) @ np.abs(along)) + 1e-3 * floor
+        size = float(np.abs(weights) @ np.abs(along)) + floor
         twin = abs(forward - reverse) / size
         worst = max(error, twin) if np.isfinite(twin) else float("inf")
         rows.append(GradientRow(name, forward, reverse, float(weights @ by_difference), worst, worst <= tolerance))

@@ -52,8 +52,8 @@ def tethered(slope_error: float = 0.0, deaf: float = 0.0) -> pbad.Model:
     """A ball and a driven hinge, damped, and the force."""
     bodies = [
         Body("arm", 1.0, (0, 0, -0.2), np.diag([2, 3, 4]) * 1e-1, joints=[Joint("ball", damping=0.2)]),
-        Body("hand", 0.5, (0.1, 0, 0), np.eye(3) * 0.1, 0, (0, 0, -0.5), joints=[Joint("hinge", (0, 1, 0), name="wrist")]),
-    ]  # fmt: skip
+        Body("hand", 0.5, (0.1, 0, 0), np.eye(3) * 0.1, 0, (0, 0, -0.5), joints=[Joint("hinge", (0, 1, 0), "wrist")]),
+    ]
     model = pbad.build_model(bodies, actuators=[Actuator("wrist", gain=2.0, bias=(0, -1, 0))], dtype=DTYPE)
     return pbad.with_forces(model, Tether(5.0, slope_error, deaf))
 
