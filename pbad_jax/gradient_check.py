@@ -18,6 +18,9 @@ from pbad_jax.stepping import make_step
 
 TOLERANCE = {"float64": 1e-6, "float32": 5e-2}
 SOLVED = 1e-14  # tolerance of the solves in float64: below what differences see
+compiled = functools.partial(  # in half the time, which is what a check costs
+    jax.jit, static_argnames="options", compiler_options={"xla_backend_optimization_level": 0}
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,14 +237,14 @@ def _rollout_rows(options: Options, arguments, start: State, seed: int, toleranc
     return rows, info, ends
 
 
-@functools.partial(jax.jit, static_argnames="options")
+@compiled
 def _push(options: Options, arguments, start: State, x: dict, d: dict):
     """(q, v) at the end, its change along d, the StepInfo of all steps, and the states at both ends of the last."""
     end, along, (info, ends) = jax.jvp(lambda x: _end(options, arguments, start, x), (x,), (d,), has_aux=True)
     return end, along, info, ends
 
 
-@functools.partial(jax.jit, static_argnames="options")
+@compiled
 def _pull(options: Options, arguments, start: State, x: dict, w: jax.Array) -> dict:
     """The gradient of w · (q, v) at the end."""
     return jax.grad(lambda x: w @ _end(options, arguments, start, x)[0])(x)
