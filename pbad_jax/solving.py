@@ -110,7 +110,7 @@ def _condition(model: Model, solver: Solver, s: Here, J) -> jax.Array:
         return jax.lax.fori_loop(0, POWER_ITERATIONS, more, (x / jnp.linalg.norm(x), jnp.ones((), x.dtype)))[1]
 
     grows = largest(lambda x: stages(dynamics.solve, dynamics.times(model, J, x)))
-    return grows * largest(lambda x: dynamics.solve(model, J, stages(dynamics.times, x)))
+    return jnp.maximum(1.0, grows * largest(lambda x: dynamics.solve(model, J, stages(dynamics.times, x))))
 
 
 def of_stages(
