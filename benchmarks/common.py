@@ -19,7 +19,7 @@ RESULTS = pathlib.Path(__file__).parent / "results"
 def environment() -> dict:
     """Device, versions, commit, load: what a figure is worth nothing without."""
     versions = {}
-    for package in ("jax", "jaxlib", "numpy", "mujoco"):
+    for package in ("jax", "jaxlib", "numpy", "mujoco", "mujoco-mjx", "brax", "jaxsim"):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
