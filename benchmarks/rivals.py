@@ -1,6 +1,7 @@
-"""Other simulators in JAX on the chain of `pbad.chain`, each as one Engine. They are imported when they are asked for."""
+"""Other simulators in JAX on the chain of `pbad.chain`, each as one Engine; imported when they are asked for."""
 
 import dataclasses
+import importlib
 import logging
 import sys
 import warnings
@@ -47,8 +48,7 @@ def chain_mjcf(n: int, limited: bool = False) -> str:
 
 def chain_sdf(n: int) -> str:
     """The same as SDF, for jaxsim: a universal joint is two hinges with a nearly massless link between them."""
-    import mujoco
-
+    mujoco: Any = importlib.import_module("mujoco")
     capsule = mujoco.MjModel.from_xml_string(chain_mjcf(1))
     across, along = np.max(capsule.body_inertia[1]), np.min(capsule.body_inertia[1])
 
@@ -82,9 +82,8 @@ def chain_sdf(n: int) -> str:
 
 def mjx(n: int, limited: bool = False, **options) -> Engine:
     """MuJoCo's own port; `options` of its solver."""
-    import mujoco
-    from mujoco import mjx as X
-
+    mujoco: Any = importlib.import_module("mujoco")
+    X: Any = importlib.import_module("mujoco.mjx")
     m = mujoco.MjModel.from_xml_string(chain_mjcf(n, limited))
     for name, value in options.items():
         setattr(m.opt, name, value)
@@ -107,9 +106,8 @@ def mjx(n: int, limited: bool = False, **options) -> Engine:
 
 def brax(n: int) -> Engine:
     """The generalized pipeline with the exact inverse of the mass matrix (the default one is off by 20 % in energy)."""
-    from brax.generalized import pipeline
-    from brax.io import mjcf
-
+    pipeline: Any = importlib.import_module("brax.generalized.pipeline")
+    mjcf: Any = importlib.import_module("brax.io.mjcf")
     system = mjcf.loads(chain_mjcf(n))
 
     def changed(model, factor, gravity):
@@ -127,8 +125,7 @@ def brax(n: int) -> Engine:
 
 def jaxsim(n: int) -> Engine:
     """Semi-implicit Euler on a fixed base."""
-    import jaxsim.api as js
-
+    js: Any = importlib.import_module("jaxsim.api")
     logging.disable(logging.WARNING)
     kind = js.model.IntegratorType.SemiImplicitEuler
     model = js.model.JaxSimModel.build_from_model_description(
@@ -144,7 +141,8 @@ def jaxsim(n: int) -> Engine:
         links = known.link_parameters
         links = dataclasses.replace(links, mass=factor * links.mass, inertia_elements=factor * links.inertia_elements)
         known = dataclasses.replace(known, link_parameters=links)
-        return dataclasses.replace(model, kin_dyn_parameters=known, gravity=-gravity)
+        del gravity  # static in jaxsim: no derivative
+        return dataclasses.replace(model, kin_dyn_parameters=known)
 
     return Engine(
         model=model,
