@@ -295,6 +295,8 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
     for name, mark in zip(OURS + RIVALS, ("o", "s", "^", "D", "v")):
         for dt, line in ((0.001, "-"), (0.02, "--")):
             keep = [r for r in rows if r["engine"] == name and r.get("dt") == dt and "ratio" in r]
+            if not keep:
+                continue
             how = {"ls": line, "marker": mark, "ms": 5, "lw": 1, "color": "black" if name in OURS else "tab:gray"}
             how |= {"label": f"{name}, dt = {dt}" if name in OURS else name, "mfc": "white" if line == "--" else None}
             for axis, steps, key in ((axes[0], 1000, "gradient_cpu_ms"), (axes[1], 1000, "ratio_cpu")):
@@ -308,13 +310,13 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
     axes[1].axhline(2.5, color="black", lw=0.8, ls=":")
     axes[2].axhline(4.0, color="black", lw=0.8, ls=":")
     for axis in axes:
-        axis.set(xlabel="links (2 degrees of freedom each)", xscale="log", xticks=[5, 10, 40])
+        axis.set(xlabel="links (2 degrees of freedom each)", xscale="log", xlim=(4, 50), xticks=[5, 10, 40])
         axis.get_xaxis().set_major_formatter("{x:g}")
         axis.minorticks_off()
         axis.grid(True, which="both", alpha=0.2)
-    axes[0].legend(fontsize=7)
+    figure.legend(*axes[0].get_legend_handles_labels(), fontsize=8, ncols=7, loc="lower center", frameon=False)
     figure.suptitle(title, fontsize=9)
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0.06, 1, 1))
     figure.savefig(path, dpi=110)
 
 
