@@ -1,7 +1,7 @@
 """Random directions along the arrays of a pytree, and differences along them: what derivatives are judged by."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -73,17 +73,27 @@ def floor_of(value) -> float:
     return FLOOR[value.dtype.name] * float(np.max(np.abs(value), initial=0.0))
 
 
-def of_all_widths(f: Callable[[Any], Any], x: Any, d: Any) -> list[np.ndarray]:
-    """The differences of WIDTHS."""
+def of_all_widths(f: Callable[[Any], Any], x: Any, d: Any) -> Iterator[np.ndarray]:
+    """The differences of WIDTHS, one after the other."""
     dtype = jnp.result_type(*jax.tree.leaves(x))
-    return [difference(f, x, d, width) for width in WIDTHS[dtype.name]]
+    return (difference(f, x, d, width) for width in WIDTHS[dtype.name])
 
 
-def closest(found: list[np.ndarray], claimed: np.ndarray, floor: float) -> tuple[np.ndarray, float]:
-    """The difference that the claimed derivative comes closest to, and how close that is; see `mismatch`."""
-    errors = [mismatch(claimed, y, floor) for y in found]
-    best = int(np.argmin(errors))
-    return found[best], errors[best]
+def closest(
+    found: Iterable[np.ndarray], claimed: np.ndarray, floor: float, enough: float = 0.0
+) -> tuple[np.ndarray, float]:
+    """The difference that the claimed derivative comes closest to, and how close that is; see `mismatch`.
+
+    No more of them are looked at once one comes as close as `enough`.
+    """
+    best, error = claimed, float("inf")
+    for y in found:
+        e = mismatch(claimed, y, floor)
+        if e < error or error == float("inf"):
+            best, error = y, e
+        if error <= enough:
+            break
+    return best, error
 
 
 def mismatch(a: np.ndarray, b: np.ndarray, floor: float) -> float:

@@ -74,7 +74,7 @@ def check(model: Model, instants: list[Point], seed: int, tolerance: float) -> l
 def _rows(model: Model, at: Point, by: str, zero: Move, move: Move, tolerance: float, rng) -> list[SlopeRow]:
     values, autodiff, declared = ([np.asarray(x) for x in part] for part in _changes(model, at, zero, move))
     ends = np.cumsum([len(x) for x in values])
-    found = differences.of_all_widths(lambda m: np.concatenate(_changes(model, at, m, zero)[0]), zero, move)
+    found = list(differences.of_all_widths(lambda m: np.concatenate(_changes(model, at, m, zero)[0]), zero, move))
     out = []
     for i, (force, value, a, d, end) in enumerate(zip(model.forces, values, autodiff, declared, ends)):
         mine = [y[end - len(value) : end] for y in found]

@@ -225,7 +225,8 @@ def _rollout_rows(options: Options, arguments, start: State, seed: int, toleranc
     for name, d in differences.directions(x, seed).items():
         move = zero | {name: d}
         along = np.asarray(_push(options, arguments, start, x, move)[1], float)
-        by_difference, error = differences.closest(differences.of_all_widths(value, x, move), along, floor)
+        found = differences.of_all_widths(value, x, move)
+        by_difference, error = differences.closest(found, along, floor, enough=0.1 * tolerance)
         forward, reverse = (
             float(weights @ along),
             float(np.sum(np.asarray(gradient[name], float) * np.asarray(d, float))),
