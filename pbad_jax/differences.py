@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 # as fractions of a direction: wide ones see little rounding, narrow ones seldom meet the corner of a one-sided law
-WIDTHS = {"float64": (1e-3, 1e-4, 3e-5, 1e-5), "float32": (1e-1, 3e-2, 1e-2)}
+WIDTHS = {"float64": (1e-3, 1e-4, 3e-5, 1e-5), "float32": (1e-1, 3e-2, 1e-2, 1e-3, 3e-4)}
 # what changes by less than this part of the whole is judged as if it changed by that much: rounding is not a derivative
 FLOOR = {"float64": 1e-3, "float32": 2e-2}
 
@@ -100,7 +100,7 @@ def mismatch(a: np.ndarray, b: np.ndarray, floor: float) -> float:
     """Max |a − b| over the larger of both plus the floor; infinite where something is not finite."""
     if not a.size:
         return 0.0
-    size = max(np.max(np.abs(a)), np.max(np.abs(b))) + floor
+    size = float(max(np.max(np.abs(a)), np.max(np.abs(b)))) + floor
     worst = float(np.max(np.abs(a - b)))
     if worst == 0.0:
         return 0.0
