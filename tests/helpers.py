@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
@@ -266,6 +267,14 @@ def central_difference(f, n: int, h: float) -> np.ndarray:
     for e in np.eye(n) * h:
         columns.append((8 * (f(e) - f(-e)) - (f(2 * e) - f(-2 * e))) / (12 * h))
     return np.stack(columns, axis=-1)
+
+
+def assert_refused(call, words) -> None:
+    """A ModelError whose text has all these words."""
+    with pytest.raises(pbad.ModelError) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value)
 
 
 @functools.cache
