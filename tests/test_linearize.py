@@ -115,6 +115,15 @@ def test_lanes():
     assert [int(x.info.status) for x in (first, other, failed)] == [Status.CONVERGED, Status.CONVERGED, Status.FROZEN]
 
 
+def test_a_failed_step_is_zero_or_on_request_nan():
+    model = pbad.chain(1, dtype=DTYPE)
+    state = dataclasses.replace(pbad.make_state(model), v=jnp.full(model.nv, jnp.nan, DTYPE))
+    for failed in ("zero", "nan"):
+        got = pbad.linearize(model, state, None, pbad.Options(dt=0.05, scheme="radau1", failed_gradient=failed))
+        assert got.info.status == Status.NONFINITE_INPUT and not got.info.grad_ok
+        assert np.all(np.isnan(got.A)) if failed == "nan" else not got.A.any()
+
+
 def solves(jaxpr, inside: tuple[str, ...] = ()):
     """The linear solves, (primitives around them, shape of the right side), and the shapes of all matrices factored."""
     systems, factored = [], []
