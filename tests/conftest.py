@@ -1,5 +1,6 @@
 """Float64 by default; PBAD_TEST_FLOAT32=1 runs the same suite in float32 where it makes sense."""
 
+import fnmatch
 import os
 import pathlib
 
@@ -17,11 +18,49 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "float64: needs float64; skipped in the float32 job")
 
 
+# What CI runs in more schemes, more random trees or longer than its hour has room for. All of it: pytest -m thorough
+THOROUGH = [
+    "test_animations.py::*[[]quadruped]",
+    "test_animations.py::*[[]spider]",
+    "test_atom.py::test_atom_and_all_derivatives_long",
+    "test_certificates.py::test_no_silent_failures[[]*-lbfgs]",
+    "test_certificates.py::test_no_silent_failures[[]*-[16]-lm]",
+    "test_gradients.py::test_gradients_of_rollouts[[]legendre[245]-*",
+    "test_gradients.py::test_gradients_of_rollouts[[]dirk4-*",
+    "test_gradients.py::test_gradients_of_rollouts[[]radau3-*",
+    "test_gradients.py::test_gradients_of_rollouts[[]variational-*",
+    "test_gradients.py::test_second_derivatives[[]legendre3]",
+    "test_lbfgs.py::test_lbfgs_finds_the_root_of_lm[[]dirk*",
+    "test_lbfgs.py::test_lbfgs_finds_the_root_of_lm[[]radau*",
+    "test_linear_solver.py::*[[]*-legendre2]",
+    "test_linearize.py::*[[]legendre3]",
+    "test_objectives.py::test_residual_and_matrix_long[[]radau[13]-*",
+    "test_objectives.py::test_residual_and_matrix_long[[]legendre*",
+    "test_orders.py::test_order_on_a_branched_tree[[]free-radau*",
+    "test_orders.py::test_order_on_a_branched_tree[[]free-legendre*",
+    "test_orders.py::test_order_on_a_branched_tree[[]free-dirk[24]]",
+    "test_orders.py::test_order_on_a_branched_tree[[]ball-legendre[45]]",
+    "test_orders.py::test_order_on_a_branched_tree[[]ball-dirk[34]]",
+    "test_orders.py::test_order_on_a_branched_tree[[]ball-radau[13]]",
+    "test_orders.py::test_order_on_a_branched_tree_with_a_damped_ball[[]dirk4]",
+    "test_orders.py::test_order_on_a_branched_tree_with_a_damped_ball[[]variational]",
+    "test_orders.py::test_variational_energy_of_a_long_chain_is_bounded[[]0.00025-*",
+    "test_robots_simulate.py::test_dirk_on_every_robot[[][012]]",
+    "test_spider.py::test_it_walks_on[[]radau2-*",
+    "test_spider.py::test_it_walks_on[[]radau1-*-0.01]",
+]
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    if FLOAT32:
-        for item in items:
-            if item.get_closest_marker("float64"):
-                item.add_marker(pytest.mark.skip(reason="needs float64"))
+    for item in items:
+        if FLOAT32 and item.get_closest_marker("float64"):
+            item.add_marker(pytest.mark.skip(reason="needs float64"))
+        if item.get_closest_marker("slow") and any(fnmatch.fnmatch(item.nodeid, f"*{p}") for p in THOROUGH):
+            item.add_marker(pytest.mark.thorough)
+    if "thorough" not in config.option.markexpr and not any("::" in a for a in config.args):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("thorough")])
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
 
 
 @pytest.fixture(autouse=True)
