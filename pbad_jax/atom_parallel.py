@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from pbad_jax.joints import homogeneous, matmul, transpose, vee
 from pbad_jax.kinematics import Frames, frames, fused, transforms_parallel, tree, twist_matrix
 from pbad_jax.model import Model
+from pbad_jax.short_sums import short_sum
 
 
 def world_transforms(model: Model, L: jax.Array) -> jax.Array:
@@ -46,7 +47,7 @@ def pullback(model: Model, f: Frames, A: jax.Array) -> jax.Array:
         model: the model. f: frames at q. A: (N,3,4) field, e.g. kg/s² · (kg m, kg).
     """
     B = below(model, matmul(A, transpose(homogeneous(f.T))))
-    return jnp.sum(f.s * wrench(B), axis=-1)
+    return short_sum(f.s * wrench(B))
 
 
 def pullback_hess(model: Model, f: Frames, A: jax.Array) -> jax.Array:

@@ -17,18 +17,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pbad_jax.short_sums import short_sum
+
 FIXED, HINGE, SLIDE, BALL = "fixed", "hinge", "slide", "ball"
 PRIMITIVES = {FIXED: 0, HINGE: 1, SLIDE: 1, BALL: 3}  # name -> degrees of freedom
 
 
 def matmul(A: jax.Array, B: jax.Array) -> jax.Array:
     """A B for small matrices (...,i,k), (...,k,j), as a fused multiply-and-sum."""
-    return jnp.sum(A[..., :, :, None] * B[..., None, :, :], axis=-2)
+    return short_sum(A[..., :, :, None] * B[..., None, :, :], axis=-2)
 
 
 def matvec(A: jax.Array, x: jax.Array) -> jax.Array:
     """A x for small matrices (...,i,k) and vectors (...,k)."""
-    return jnp.sum(A * x[..., None, :], axis=-1)
+    return short_sum(A * x[..., None, :])
 
 
 def transpose(A: jax.Array) -> jax.Array:
@@ -75,9 +77,9 @@ def rotation_minus_identity(p: jax.Array) -> jax.Array:
     R − E = s (w [u] + [u]²), s = 2/|p|², u the vector part; p need not be normalised.
     """
     w, u = p[..., :1, None], p[..., 1:]
-    s = 2.0 / jnp.sum(p * p, -1)[..., None, None]
+    s = 2.0 / short_sum(p * p)[..., None, None]
     uu = u[..., :, None] * u[..., None, :]
-    return s * (w * hat(u) + uu - jnp.sum(u * u, -1)[..., None, None] * jnp.eye(3, dtype=p.dtype))
+    return s * (w * hat(u) + uu - short_sum(u * u)[..., None, None] * jnp.eye(3, dtype=p.dtype))
 
 
 def rotation(p: jax.Array) -> jax.Array:
@@ -88,7 +90,7 @@ def rotation(p: jax.Array) -> jax.Array:
 def quaternion_product(p: jax.Array, r: jax.Array) -> jax.Array:
     """P ⊗ r, quaternions (...,4) in the order (w,x,y,z)."""
     a, u, b, v = p[..., :1], p[..., 1:], r[..., :1], r[..., 1:]
-    return jnp.concatenate([a * b - jnp.sum(u * v, -1, keepdims=True), a * v + b * u + jnp.cross(u, v)], axis=-1)
+    return jnp.concatenate([a * b - short_sum(u * v, keepdims=True), a * v + b * u + jnp.cross(u, v)], axis=-1)
 
 
 def quaternion_inverse(p: jax.Array) -> jax.Array:
@@ -108,7 +110,7 @@ def _small(square: jax.Array) -> jax.Array:
 
 def quaternion_exp(w: jax.Array) -> jax.Array:
     """The unit quaternion (...,4) of a rotation vector w (...,3) rad. Smooth at zero."""
-    square = jnp.sum(w * w, -1, keepdims=True)
+    square = short_sum(w * w, keepdims=True)
     small = _small(square)
     theta = jnp.sqrt(jnp.where(small, 1.0, square))
     sinc = jnp.where(small, 0.5 - square / 48, jnp.sin(theta / 2) / theta)
@@ -119,7 +121,7 @@ def quaternion_exp(w: jax.Array) -> jax.Array:
 def quaternion_log(p: jax.Array) -> jax.Array:
     """The rotation vector (...,3), |w| ≤ π, of unit quaternions (...,4). Smooth at the identity."""
     p = jnp.where(p[..., :1] < 0, -p, p)
-    square = jnp.sum(p[..., 1:] ** 2, -1, keepdims=True)
+    square = short_sum(p[..., 1:] ** 2, keepdims=True)
     small = _small(square)
     s = jnp.sqrt(jnp.where(small, 1.0, square))
     w = p[..., :1]
@@ -130,7 +132,7 @@ def quaternion_log(p: jax.Array) -> jax.Array:
 
 def right_jacobian(w: jax.Array) -> jax.Array:
     """Jr (...,3,3) with exp(w + ε) = exp(w) exp(Jr ε): E − (1 − cos θ)/θ² [w] + (θ − sin θ)/θ³ [w]²."""
-    square = jnp.sum(w * w, -1)[..., None, None]
+    square = short_sum(w * w)[..., None, None]
     small = square < 1e-4
     safe = jnp.where(small, 1.0, square)
     theta = jnp.sqrt(safe)
@@ -142,7 +144,7 @@ def right_jacobian(w: jax.Array) -> jax.Array:
 
 def right_jacobian_inverse(w: jax.Array) -> jax.Array:
     """∂ log(exp(w) exp(δ))/∂δ at δ = 0, (...,3,3): E + [w]/2 + c(θ) [w]²."""
-    square = jnp.sum(w * w, -1)[..., None, None]
+    square = short_sum(w * w)[..., None, None]
     small = square < 0.05  # the closed form cancels below; the series is exact to 1e-15 there
     theta = jnp.sqrt(jnp.where(small, 1.0, square))
     half = theta / 2

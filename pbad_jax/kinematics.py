@@ -18,6 +18,7 @@ from pbad_jax import joints
 from pbad_jax.errors import StateError
 from pbad_jax.joints import compose, homogeneous, matmul, matvec, tangent_compose
 from pbad_jax.model import Model, Topology
+from pbad_jax.short_sums import short_sum
 
 
 class Poses(NamedTuple):
@@ -389,7 +390,7 @@ def length_scale(model: Model) -> jax.Array:
     """A typical length of the model, m: sizes of its links and of the offsets between them."""
     M = model.second_moment
     spread = jnp.sum(jnp.trace(M[:, :3, :3], axis1=1, axis2=2)) / total_mass(model)
-    return jnp.sqrt(spread + jnp.mean(jnp.sum(model.placement[..., 3] ** 2, -1)))
+    return jnp.sqrt(spread + jnp.mean(short_sum(model.placement[..., 3] ** 2)))
 
 
 def centripetal_field(model: Model, f: Frames, v: jax.Array) -> jax.Array:

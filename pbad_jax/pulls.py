@@ -16,6 +16,7 @@ from pbad_jax.forces.law import Pull, on_links, place
 from pbad_jax.joints import hat
 from pbad_jax.kinematics import Frames, tree
 from pbad_jax.model import Model
+from pbad_jax.short_sums import short_sum
 
 
 def arms(f: Frames, p: Pull) -> jax.Array:
@@ -34,8 +35,8 @@ def twist_form(model: Model, f_a: Frames, f_b: Frames, B: jax.Array) -> jax.Arra
     """Σ_l (∂ν_l(q_a)/∂q_x)ᵀ B_l ∂ν_l(q_b)/∂q_y, (nv,nv), of the forms B (N,6,6)."""
     B = below(model, B)
     order = jnp.asarray(tree(model.topology).dof_order, B.dtype)
-    right = jnp.sum(B * f_b.s[:, None, :], axis=-1)  # B_y s_y
-    left = jnp.sum(B * f_a.s[:, :, None], axis=-2)  # s_x B_x
+    right = short_sum(B * f_b.s[:, None, :])  # B_y s_y
+    left = short_sum(B * f_a.s[:, :, None], axis=-2)  # s_x B_x
     return order * (f_a.s @ right.T) + order.T * (left @ f_b.s.T)
 
 

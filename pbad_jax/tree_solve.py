@@ -36,6 +36,7 @@ from pbad_jax.atom_parallel import wrench
 from pbad_jax.joints import hat, homogeneous, matmul, matvec, transpose
 from pbad_jax.kinematics import Frames, tree
 from pbad_jax.model import Model, Topology
+from pbad_jax.short_sums import short_sum
 
 
 class Schedule(NamedTuple):
@@ -124,7 +125,7 @@ def _add(x: jax.Array, index: jax.Array, value: jax.Array) -> jax.Array:
 def pullback(model: Model, f: Frames, A: jax.Array) -> jax.Array:
     """Σ_l <∂T^l/∂q_x, A^l> (nv,) by one sweep, in O(N); atom_parallel.pullback. A: (N,3,4) field."""
     B = below(model, matmul(A, transpose(homogeneous(f.T))))
-    return jnp.sum(f.s * wrench(B)[tree(model.topology).dof_link], axis=-1)
+    return short_sum(f.s * wrench(B)[tree(model.topology).dof_link])
 
 
 class Matrix(NamedTuple):
@@ -176,7 +177,7 @@ def multiply(model: Model, J: Matrix, x: jax.Array) -> jax.Array:
     twist = above(model, per_link(f.s))
     force = below(model, matvec(E, twist) + per_link(L))
     # a link's own share of both sums with L cancels: Λ is antisymmetric
-    y = J.d * x + jnp.sum(f.s * force[t.dof_link] + L * twist[t.dof_link], axis=-1)
+    y = J.d * x + short_sum(f.s * force[t.dof_link] + L * twist[t.dof_link])
     return y.at[t.ball_v].add(matvec(J.blocks, x[t.ball_v])) if J.blocks is not None and t.balls.size else y
 
 
@@ -238,7 +239,7 @@ def _solve(model: Model, J: Matrix, b: jax.Array) -> jax.Array:
         link, parent, S, gain = row
         nu = _get(twist, parent)
         delta = gain[..., 6] - matvec(gain[..., :6], nu)
-        return _add(twist, link, nu + jnp.sum(S * delta[..., None], axis=-2)), delta
+        return _add(twist, link, nu + short_sum(S * delta[..., None], axis=-2)), delta
 
     zero = jnp.zeros((model.topology.n_links + 2, 6), b.dtype)
     _, delta = jax.lax.scan(outward, zero, (s.link, s.parent, S, gain), reverse=True)
@@ -283,7 +284,7 @@ def _joint_terms(model: Model, d: jax.Array, blocks: jax.Array | None) -> jax.Ar
 def _determinant(D: jax.Array, absent: jax.Array) -> jax.Array:
     """Det D (width,) of one row, over the slots that are not `absent`."""
     D = D + jnp.where(absent[..., None], np.eye(D.shape[-1], dtype=D.dtype), 0.0)
-    return D[..., 0, 0] if D.shape[-1] == 1 else jnp.sum(jnp.cross(D[..., 0, :], D[..., 1, :]) * D[..., 2, :], axis=-1)
+    return D[..., 0, 0] if D.shape[-1] == 1 else short_sum(jnp.cross(D[..., 0, :], D[..., 1, :]) * D[..., 2, :])
 
 
 def _small_solve(D: jax.Array, absent: jax.Array, R: jax.Array) -> jax.Array:
@@ -295,6 +296,6 @@ def _small_solve(D: jax.Array, absent: jax.Array, R: jax.Array) -> jax.Array:
     D = D / scale + jnp.where(absent[..., None], np.eye(3, dtype=D.dtype), 0.0)
     rows = D[..., 0, :], D[..., 1, :], D[..., 2, :]
     adjugate = jnp.stack([jnp.cross(rows[k - 2], rows[k - 1]) for k in range(3)], axis=-1)
-    inverse = adjugate / jnp.sum(rows[0] * adjugate[..., 0], axis=-1)[..., None, None]
+    inverse = adjugate / short_sum(rows[0] * adjugate[..., 0])[..., None, None]
     X = matmul(inverse, R)
     return (X + matmul(inverse, R - matmul(D, X))) / scale  # refined once: as accurate as elimination with pivots

@@ -12,7 +12,7 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "pbad_jax"
 # a core module imports only what stands above it
 WITHOUT_PHYSICS = [
     "errors", "checks", "progress", "lanes", "schemes", "levenberg_marquardt", "continuation", "lbfgs", "implicit",
-    "differences",
+    "differences", "short_sums",
 ]  # fmt: skip
 PHYSICS = [
     "inertia", "joints", "model", "log_cholesky", "kinematics", "atom", "atom_parallel", "forces", "actuators",

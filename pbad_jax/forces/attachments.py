@@ -20,6 +20,7 @@ from pbad_jax import kinematics as kin
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.law import Load, Point, Pull, each_link, place
 from pbad_jax.model import Model
+from pbad_jax.short_sums import short_sum
 
 
 @functools.partial(
@@ -55,7 +56,7 @@ class Attachment:
 
     def potential(self, model: Model, at: Point) -> jax.Array:
         """½ Σ k ‖gap‖², J."""
-        return 0.5 * jnp.sum(self.stiffness * jnp.sum(self.gap(model, at) ** 2, axis=-1))
+        return 0.5 * jnp.sum(self.stiffness * short_sum(self.gap(model, at) ** 2))
 
 
 @functools.partial(
@@ -89,7 +90,7 @@ class Anchor:
 
     def potential(self, model: Model, at: Point) -> jax.Array:
         """½ Σ k ‖gap‖², J."""
-        return 0.5 * jnp.sum(self.stiffness * jnp.sum(self.gap(model, at) ** 2, axis=-1))
+        return 0.5 * jnp.sum(self.stiffness * short_sum(self.gap(model, at) ** 2))
 
 
 def connect(

@@ -40,6 +40,7 @@ from pbad_jax.forces.surfaces import TINY, safe_norm
 from pbad_jax.forces.touching_points import contact_points
 from pbad_jax.joints import FIXED, matvec, transpose
 from pbad_jax.model import Model
+from pbad_jax.short_sums import short_sum
 
 CROWN = 1e-3
 ROUND = ("sphere", "capsule")
@@ -82,12 +83,12 @@ class BodyContact:
     def _side(self, at: Point, d: jax.Array, n: jax.Array) -> jax.Array:
         """−1 where the axes have passed one another since the start of the step and overlap, else 1; (c,)."""
         before = jax.vmap(_gap)(self._points(at.start.T), self._soft)[1]
-        passed = jnp.sum(before[:, 0] * n[:, 0], axis=-1) < 0
+        passed = short_sum(before[:, 0] * n[:, 0]) < 0
         return jnp.where(passed & (d < self._reach), -1.0, 1.0).astype(d.dtype)
 
     @property
     def _reach(self) -> jax.Array:
-        return jnp.sum(self.radius, axis=-1)
+        return short_sum(self.radius)
 
     @property
     def _soft(self) -> jax.Array:

@@ -30,6 +30,7 @@ from pbad_jax.forces.smooth import positive, ramp, sliding
 from pbad_jax.forces.touching_points import ContactPoints, check_points, contact_points
 from pbad_jax.joints import matvec, transpose
 from pbad_jax.model import Model
+from pbad_jax.short_sums import short_sum
 
 G0 = 9.81  # m/s², for the smooth start of the penalty
 
@@ -95,7 +96,7 @@ def pressure(law: Any, reach: jax.Array, d: jax.Array, n: jax.Array, bend: jax.A
         F n (c,k) N, and its derivatives by the coordinates and by their rates, (c,k,k).
     """
     _, elastic, slope = ramp(reach - d, law.width)
-    g, g_slope = positive(1 - law.damping * jnp.sum(n * V, axis=-1))
+    g, g_slope = positive(1 - law.damping * short_sum(n * V))
     F, by_depth = law.stiffness * elastic * g, law.stiffness * slope * g
     by_rate = law.stiffness * elastic * g_slope * law.damping
     nn = n[:, :, None] * n[:, None, :]

@@ -11,6 +11,7 @@ from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.law import Load, Point, Pull, each_link, place, pull
 from pbad_jax.model import Model
+from pbad_jax.short_sums import short_sum
 
 
 def mass_pull(model: Model, weight: jax.Array, W: jax.Array) -> tuple[Pull, jax.Array]:
@@ -77,7 +78,7 @@ class Fluid:
         where = each_link(self.links, self.u)
         t, V = place(at.T, where, self.u)[:, 2], place(at.V, where, self.u)[:, :2]
         half, extra = 0.5 * self.length[:, None, None], self.tangential - self.normal
-        along = jnp.sum(t[:, None] * V, axis=-1, keepdims=True)
+        along = short_sum(t[:, None] * V, keepdims=True)
         force = -half * (self.normal * V + extra * along * t[:, None])
         eye = jnp.eye(3, dtype=t.dtype)
         by_v = -half * (self.normal * eye + extra * t[:, :, None] * t[:, None, :])

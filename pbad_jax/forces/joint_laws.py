@@ -14,6 +14,7 @@ from pbad_jax.forces.smooth import positive, ramp, sliding
 from pbad_jax.joints import matvec
 from pbad_jax.kinematics import tree
 from pbad_jax.model import Model
+from pbad_jax.short_sums import short_sum
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
@@ -165,7 +166,7 @@ class JointLimit:
     def _rotation(self, model: Model, q: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Rotation vectors (nball,3) and their length (nball,), with a finite slope at zero."""
         d = joints.quaternion_log(q[tree(model.topology).ball_q])
-        square = jnp.sum(d * d, axis=-1)
+        square = short_sum(d * d)
         small = square < 1e-12
         return d, jnp.where(small, 0.0, jnp.sqrt(jnp.where(small, 1.0, square)))
 

@@ -34,6 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.model import Model
+from pbad_jax.short_sums import short_sum
 
 
 class Start(NamedTuple):
@@ -112,7 +113,7 @@ class Load(NamedTuple):
 
 def place(T: jax.Array, links, u: jax.Array) -> jax.Array:
     """T u of points u (...,4) on links (...): positions (...,3), or with V for T their velocities."""
-    return jnp.sum(T[np.asarray(links, int)] * u[..., None, :], axis=-1)
+    return short_sum(T[np.asarray(links, int)] * u[..., None, :])
 
 
 def each_link(links: tuple, u: jax.Array) -> np.ndarray:

@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+from pbad_jax.short_sums import short_sum
+
 FAR = 30.0  # stick speeds from which on sticking is not tried
 
 
@@ -28,7 +30,7 @@ def sliding(w: jax.Array, speed: jax.Array, bend: str = "exact") -> tuple[jax.Ar
     middle went on for ever.
     """
     eye = jnp.eye(w.shape[-1], dtype=w.dtype)
-    size = jnp.sqrt(jnp.sum(w * w, axis=-1, keepdims=True) + speed**2)
+    size = jnp.sqrt(short_sum(w * w, keepdims=True) + speed**2)
     direction = w / size
     chord = eye / size[..., None]
     if bend == "chord":

@@ -16,6 +16,7 @@ import numpy as np
 from pbad_jax import joints
 from pbad_jax.checks import array, number, vector
 from pbad_jax.errors import ModelError
+from pbad_jax.short_sums import short_sum
 
 TINY = 1e-12  # m, below which a direction is none
 
@@ -32,7 +33,7 @@ def slopes(surface, P: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 def safe_norm(x: jax.Array) -> jax.Array:
     """‖x‖ with a finite gradient at zero."""
-    square = jnp.sum(x * x, axis=-1)
+    square = short_sum(x * x)
     small = square < TINY**2
     return jnp.where(small, 0.0, jnp.sqrt(jnp.where(small, 1.0, square)))
 

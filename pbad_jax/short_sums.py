@@ -1,0 +1,58 @@
+"""Sums over axes of a few numbers, which every product of small matrices is made of. Knows no physics.
+
+On CPUs jaxlib (0.10) hands every sum to a library, YNNPACK, and starts its threads for it. For sums of three or four
+numbers that costs several times the sum, in a batch and alone, and as much in compiling. `short_sum` is the same sum in
+a form that XLA does not hand over: it compiles the loop itself. To be dropped when a plain `jnp.sum` is as fast again
+(benchmarks/short_sums.py).
+"""
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+_sum_p = Primitive("short_sum")
+
+
+def short_sum(x: jax.Array, axis: int = -1, *, keepdims: bool = False) -> jax.Array:
+    """The sum of x along an axis; the same numbers as jnp.sum(x, axis) but for the order of rounding."""
+    axis %= x.ndim
+    total = _sum_p.bind(x, axis=axis)
+    return jnp.expand_dims(total, axis) if keepdims else total
+
+
+def _plain(x, *, axis):
+    return jnp.sum(x, axis=axis)
+
+
+def _own_loop(x, *, axis):
+    """NaN stays NaN, as in a + b: the comparison only hides the addition from XLA."""
+
+    def add(a, b):
+        return jax.lax.select(a == a, a + b, a)
+
+    return jax.lax.reduce(x, jnp.zeros((), x.dtype), add, (axis,))
+
+
+def _abstract(x, *, axis):
+    return x.update(shape=x.shape[:axis] + x.shape[axis + 1 :])
+
+
+def _transpose(cotangent, x, *, axis):
+    if type(cotangent) is ad.Zero:
+        return [ad.Zero(x.aval)]
+    return [jnp.broadcast_to(jnp.expand_dims(cotangent, axis), x.aval.shape)]
+
+
+def _batch(leaves, axes, *, axis):
+    (x,), (lane,) = leaves, axes
+    x = jnp.moveaxis(x, lane, 0)
+    return _sum_p.bind(x, axis=axis + 1), 0
+
+
+_sum_p.def_impl(_plain)
+_sum_p.def_abstract_eval(_abstract)
+ad.deflinear2(_sum_p, _transpose)
+batching.primitive_batchers[_sum_p] = _batch
+mlir.register_lowering(_sum_p, mlir.lower_fun(_plain, multiple_results=False))
+mlir.register_lowering(_sum_p, mlir.lower_fun(_own_loop, multiple_results=False), platform="cpu")
