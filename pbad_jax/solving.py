@@ -199,10 +199,16 @@ def find(model: Model, solver: Solver, s: Here, equations: Equations, direction,
         direction: (m,nv) guess of the displacements at h = 1.
         status: RUNNING, or a Status to be passed through.
     """
-    model, s, data, direction, status = jax.lax.stop_gradient((model, s, equations.data, direction, status))
-    equations = equations._replace(data=data)
     if solver.method == "lbfgs":
-        return _by_lbfgs(model, solver, s, equations, direction, status)
+        model, s, data, direction, status = jax.lax.stop_gradient((model, s, equations.data, direction, status))
+        return _by_lbfgs(model, solver, s, equations._replace(data=data), direction, status)
+    problems, settings = family(model, solver, s, equations, direction, status)
+    return continuation.solve(problems, settings, status=status)
+
+
+def family(model: Model, solver: Solver, s: Here, equations: Equations, direction, status):
+    """What `find` iterates on: a continuation.Family without derivatives, and its Settings."""
+    model, s, data, direction, status = jax.lax.stop_gradient((model, s, equations.data, direction, status))
     identity = kin.identity_increment(model)
 
     def retract(z, delta):
@@ -219,7 +225,7 @@ def find(model: Model, solver: Solver, s: Here, equations: Equations, direction,
         return jax.vmap(lambda d: kin.retract(model, identity, d))(delta)
 
     energy = equations.energy
-    family = continuation.Family(
+    problems = continuation.Family(
         evaluate=functools.partial(equations.evaluate, data),
         retract=retract,
         guess=guess,
@@ -232,7 +238,7 @@ def find(model: Model, solver: Solver, s: Here, equations: Equations, direction,
         data=(model, data),
     )
     settings = lm.Settings(solver.tolerance * residual_scale(model), solver.max_iterations)
-    return continuation.solve(family, settings, status=status)
+    return problems, settings
 
 
 def _is_connected(det_C: float, data, z, J) -> jax.Array:

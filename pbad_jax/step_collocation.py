@@ -1,5 +1,7 @@
 """One step of a collocation, radau or legendre: all stages are solved together."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,17 +17,35 @@ from pbad_jax.schemes import Scheme, extrapolation, radau
 from pbad_jax.solving import Equations, Outcome, Solver, displacements, find, of_stages, outcome, root
 
 
+class Begun(NamedTuple):
+    """A step whose equation is set up: what its solve needs besides time k."""
+
+    eq: Equation
+    direction: jax.Array  # (m,nv) guess of the displacements
+    status: jax.Array  # RUNNING, or a Status to be passed through
+
+
 def step(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: State, status) -> Outcome:
     """All stages at once; before them, at the first step, the history node of schemes that have one."""
+    begun = begin(model, scheme, solver, dt, s, state, status)
+    found = find(model, solver, s, equations(model, scheme, solver, s, begun.eq), begun.direction, begun.status)
+    return end(model, scheme, solver, s, begun.eq, found)
+
+
+def begin(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: State, status) -> Begun:
+    """All that comes before the solve."""
     z_h = None
     if scheme.has_history:
         z_h, status = _history(model, scheme, solver, dt, s, state, status)
     eq = objectives.collocation(model, scheme, dt, s, z_h)
-    equations = _equations(model, scheme, solver, s, eq)
-    found = find(model, solver, s, equations, _guess(model, scheme, eq, state), status)
+    return Begun(eq, _guess(model, scheme, eq, state), status)
+
+
+def end(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equation, found: continuation.State) -> Outcome:
+    """All that comes after it."""
     if scheme.has_history and solver.retry and solver.method == "lm":
         found = _from_radau(model, scheme, solver, s, eq, found)
-    z = root(equations, found.attempt.x, found.status == Status.CONVERGED)
+    z = root(equations(model, scheme, solver, s, eq), found.attempt.x, found.status == Status.CONVERGED)
     st = objectives.stages(model, s, z)
     how = {"twin": solver.twin, "dense": solver.dense}
     mass = dynamics.mass(model, jax.tree.map(lambda x: x[-1], st.frames), **how)
@@ -54,7 +74,8 @@ def _guess(model: Model, scheme: Scheme, eq: Equation, state: State) -> jax.Arra
     return jnp.where(state.has_history, last, plain)
 
 
-def _equations(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equation) -> Equations:
+def equations(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equation) -> Equations:
+    """What is to be solved."""
     det_C = float(np.linalg.det(scheme.C))
     return of_stages(model, solver, s, eq, det_C=det_C, continuous=not scheme.has_history)
 
@@ -74,8 +95,9 @@ def _history(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: S
     def made(model, s, status, h):
         s = objectives.here(model, s, s.control, twin=solver.twin)
         eq = objectives.collocation(model, backwards, h, s, None)
-        equations = _equations(model, backwards, newton, s, eq)
-        found = find(model, newton, s, equations, eq.nodes[:, None] * (h * s.v), status)
+        found = find(
+            model, newton, s, equations(model, backwards, newton, s, eq), eq.nodes[:, None] * (h * s.v), status
+        )
         return found.attempt.x, jnp.where(found.status == Status.CONVERGED, status, found.status)
 
     def none(model, s, status, h):
@@ -88,7 +110,7 @@ def _history(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: S
 
     def attached(z):
         eq = objectives.collocation(model, backwards, h, s, None)
-        return root(_equations(model, backwards, newton, s, eq), z, after == status)[-1]
+        return root(equations(model, backwards, newton, s, eq), z, after == status)[-1]
 
     return jax.lax.cond(missing, attached, lambda z: known, z), after
 
@@ -101,10 +123,10 @@ def _from_radau(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equat
         other = objectives.collocation(model, first, eq.dt, s, None)
         running = jnp.int8(lm.RUNNING)
         line = other.nodes[:, None] * (eq.dt * s.v)
-        path = find(model, solver, s, _equations(model, first, solver, s, other), line, running)
+        path = find(model, solver, s, equations(model, first, solver, s, other), line, running)
         weights = extrapolation(other.nodes, jnp.ones((), s.q.dtype), at=eq.nodes)
         direction = weights @ displacements(model, path.attempt.x)
-        second = find(model, solver, s, _equations(model, scheme, solver, s, eq), direction, running)
+        second = find(model, solver, s, equations(model, scheme, solver, s, eq), direction, running)
         better = jax.tree.map(lambda a, b: jnp.where(second.status == Status.CONVERGED, a, b), second, found)
         return better._replace(iterations=found.iterations + path.iterations + second.iterations)
 

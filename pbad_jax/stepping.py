@@ -1,6 +1,5 @@
 """Steps and rollouts: joins the stage equation, the solver and the honest status."""
 
-import dataclasses
 import functools
 import numbers
 from typing import Any, NamedTuple
@@ -8,29 +7,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pbad_jax import (
-    accounts,
-    energy,
-    implicit,
-    objectives,
-    step_collocation,
-    step_dirk,
-    step_info,
-    step_variational,
-    substeps,
-)
-from pbad_jax import kinematics as kin
-from pbad_jax import levenberg_marquardt as lm
-from pbad_jax.branch import is_continuous
-from pbad_jax.errors import OptionError, StateError, Status
+from pbad_jax import attempt, implicit, substeps
+from pbad_jax.errors import OptionError, StateError
 from pbad_jax.model import Model, State
 from pbad_jax.options import Options, solver
 from pbad_jax.progress import report_progress
-from pbad_jax.schemes import Dirk, Scheme, Variational
-from pbad_jax.solving import Outcome, Solver
 from pbad_jax.step_info import StepInfo
-
-METHODS = {Scheme: step_collocation.step, Dirk: step_dirk.step, Variational: step_variational.step}
 
 
 class Trajectory(NamedTuple):
@@ -64,17 +46,17 @@ def make_step(options: Options):
         raise OptionError(f"make_step takes Options; got {type(options).__name__}: write Options(dt=0.05)")
 
     def step(model: Model, state: State, control: jax.Array | None = None, dt=None) -> tuple[State, StepInfo]:
-        control, how = _checked(model, state, control), solver(options, model)
-        attempt = implicit.checkpointed(functools.partial(_attempt, options.scheme, how, options.failed_gradient))
+        control, how = checked(model, state, control), solver(options, model)
+        whole = implicit.checkpointed(functools.partial(attempt.whole, options.scheme, how, options.failed_gradient))
         dt = jnp.asarray(options.dt if dt is None else dt, model.dtype)
         if options.on_failure == "freeze":
-            return attempt(model, control, dt, state)
-        return substeps.in_parts(attempt, options.failed_gradient, model, control, dt, state)
+            return whole(model, control, dt, state)
+        return substeps.in_parts(whole, options.failed_gradient, model, control, dt, state)
 
     return step
 
 
-def _checked(model: Model, state: State, control) -> jax.Array:
+def checked(model: Model, state: State, control) -> jax.Array:
     """The control as an array; shapes, dtypes and the model's fingerprint are looked at while tracing."""
     if state.fingerprint != model.fingerprint:
         raise StateError(
@@ -97,91 +79,6 @@ def _checked(model: Model, state: State, control) -> jax.Array:
         names = ", ".join(model.topology.actuator_names[:8]) or "none"
         raise StateError(f"control has shape {control.shape}; wanted ({model.nu},), one for each actuator: {names}")
     return control.astype(model.dtype)
-
-
-def _attempt(scheme, how: Solver, failed: str, model: Model, control, dt, state: State) -> tuple[State, StepInfo]:
-    """One step of length dt: solve, judge, and keep the last good state where it failed."""
-    given, before = state, _status_before(model, state, control)
-    model, state, control = _sound(model, state, control)
-    here = objectives.here(model, state, control, twin=how.twin, dense=how.dense)
-    found = METHODS[type(scheme)](model, scheme, how, dt, here, state, before)
-    status = _continuity(model, dt, state.v, found)
-    good = implicit.keep(status == Status.CONVERGED)  # or reverse mode would solve again to know it
-
-    def new(x, last):
-        """`last` where the step failed: a constant."""
-        return jnp.where(good, x, implicit.constant(last, good, failed))
-
-    after = dataclasses.replace(
-        given,
-        q=new(kin.compose_increment(model, state.q, found.z), given.q),
-        v=new(found.v, given.v),
-        time=new(state.time + dt, given.time),
-        history=new(found.history, given.history),
-        has_history=state.has_history | good,
-        status=status,
-    )
-    work = numerical = None
-    if how.account:
-        work = accounts.exact_where_known(model, state, after, jnp.where(good, found.work, 0.0), control)
-        gained = energy.kinetic_energy(model, after) - energy.kinetic_energy(model, state)
-        numerical = gained - jnp.sum(work)
-    info = StepInfo(
-        status=status,
-        iterations=found.iterations,
-        residual=found.residual,
-        reached=found.reached,
-        damping=found.damping,
-        substeps=jnp.ones((), jnp.int32),
-        worst=found.worst,
-        grad_ok=step_info.has_gradient(status, found.condition),
-        work=work,
-        numerical_work=numerical,
-        condition=found.condition if how.condition else None,
-        **step_info.names(model),
-    )
-    return after, info
-
-
-def _sound(model: Model, state: State, control: jax.Array) -> tuple[Model, State, jax.Array]:
-    """The same with harmless numbers where there are NaN, for whatever is computed on the way to a failure.
-
-    Their derivatives would be 0 · NaN, and reach other lanes through what these share.
-    """
-    sound = _has_no_nan(model)
-    model = jax.tree.map(lambda x: jnp.where(sound, x, jnp.ones_like(x)), dataclasses.replace(model, geometry=None))
-    finite = _is_finite(state, control)
-    q, v = jnp.where(finite, state.q, model.q0), jnp.where(finite, state.v, 0.0)
-    history, time = jnp.where(finite, state.history, model.q0), jnp.where(finite, state.time, 0.0)
-    state = dataclasses.replace(state, q=q, v=v, history=history, time=time)
-    return model, state, jnp.where(finite, control, 0.0)
-
-
-def _has_no_nan(model: Model) -> jax.Array:
-    leaves = jax.tree.leaves(dataclasses.replace(model, geometry=None))
-    return ~jnp.any(jnp.stack([jnp.any(jnp.isnan(leaf)) for leaf in leaves]))
-
-
-def _is_finite(state: State, control: jax.Array) -> jax.Array:
-    """Whether q, v, history and time are finite and the control is not NaN."""
-    known = jnp.where(state.has_history, state.history, 0.0)
-    parts = (state.q, state.v, known, state.time[None])
-    return jnp.all(jnp.isfinite(jnp.concatenate(parts))) & ~jnp.any(jnp.isnan(control))
-
-
-def _status_before(model: Model, state: State, control: jax.Array) -> jax.Array:
-    """RUNNING, or why this step is not to be solved."""
-    finite = _is_finite(state, control) & _has_no_nan(model)
-    status = jnp.where(finite, lm.RUNNING, int(Status.NONFINITE_INPUT))
-    return jnp.where(state.status == Status.CONVERGED, status, int(Status.FROZEN)).astype(jnp.int8)
-
-
-def _continuity(model: Model, dt, v_old, found: Outcome) -> jax.Array:
-    """BRANCH where a converged root is not continuous with the start, NONFINITE_EVAL where its rates are not finite."""
-    smooth = is_continuous(model, dt, v_old, found.z, found.v)
-    status = jnp.where(smooth, found.status, int(Status.BRANCH))
-    status = jnp.where(jnp.all(jnp.isfinite(found.v)), status, int(Status.NONFINITE_EVAL))
-    return jnp.where(found.status == Status.CONVERGED, status, found.status).astype(jnp.int8)
 
 
 def rollout(
@@ -224,7 +121,7 @@ def rollout(
         raise StateError(f"controls cover {controls.shape[0]} steps but n_steps is {n_steps}: give one row a step")
     if controls is not None:
         controls = controls[:n_steps]
-    _checked(model, state, None)  # a clear error before compiling
+    checked(model, state, None)  # a clear error before compiling
     return _rollout(model, state, controls, int(n_steps), options, bool(report_progress.wanted(progress)))
 
 

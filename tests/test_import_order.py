@@ -35,6 +35,7 @@ STEPS = [
     "step_dirk",
     "step_variational",
     "substeps",
+    "attempt",
     "stepping",
     "linearization",
     "force_slopes",
