@@ -6,6 +6,7 @@ is a pure function of pytrees; nothing runs at import, and no JAX setting is tou
 
 from pbad_jax import forces
 from pbad_jax.actuators import Actuator, motors, with_actuators
+from pbad_jax.batch import Schedule, rollout_batch
 from pbad_jax.build import Body, Geom, Joint, build_model
 from pbad_jax.builders import chain, spider, swimmer
 from pbad_jax.energy import angular_momentum, kinetic_energy, linear_momentum, loop_gaps, potential_energy
@@ -50,6 +51,7 @@ __all__ = [
     "Options",
     "Point",
     "Poses",
+    "Schedule",
     "Scheme",
     "State",
     "StateError",
@@ -83,6 +85,7 @@ __all__ = [
     "radau",
     "retract",
     "rollout",
+    "rollout_batch",
     "save_trajectory",
     "spider",
     "swimmer",

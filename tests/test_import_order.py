@@ -37,6 +37,8 @@ STEPS = [
     "substeps",
     "attempt",
     "stepping",
+    "batch_by_iterations",
+    "batch",
     "linearization",
     "force_slopes",
     "gradient_check",

@@ -1,0 +1,205 @@
+"""Rollouts of many trajectories: checks, controls, how wide, and which schedule."""
+
+import functools
+import numbers
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from pbad_jax import batch_by_iterations
+from pbad_jax.errors import OptionError, StateError
+from pbad_jax.model import Model, State
+from pbad_jax.options import Options
+from pbad_jax.schemes import Scheme
+from pbad_jax.stepping import Trajectory, make_step
+
+SCHEDULES = ("auto", "iteration", "step")
+
+
+class Schedule(NamedTuple):
+    """What a batch took.
+
+    by: "iteration" or "step". width: trajectories side by side. passes: () int32, Levenberg–Marquardt iterations of all
+    of them at once. rounds: () int32, commits. busy: (), the share of width · passes in which a step was being solved;
+    otherwise a lane waited for the next commit, or for the last trajectories. The last three only by "iteration".
+    """
+
+    by: str
+    width: int
+    passes: jax.Array | None = None
+    rounds: jax.Array | None = None
+    busy: jax.Array | None = None
+
+
+def rollout_batch(
+    model: Model,
+    states: State,
+    controls: Any = None,
+    n_steps: int | None = None,
+    options: Options | None = None,
+    *,
+    queue: State | None = None,
+    tile: int | None = None,
+    schedule: str = "auto",
+    report: bool = False,
+):
+    """Rollouts from many states: no lane waits for the harder steps of another.
+
+    Every pass over the lanes is one Levenberg–Marquardt iteration of each; a lane whose step is solved goes on with its
+    next one (the paper's scheme for GPUs). States, statuses and iteration counts are those of the lanes' own rollouts.
+    For gradients use `jax.vmap(rollout)`: reverse mode through this loop is refused by JAX.
+
+    Args:
+        model: the model, the same for all.
+        states: leading axis of lanes, e.g. `jax.vmap(lambda q, v: make_state(model, q, v))(qs, vs)`.
+        controls: (lanes, T, nu), or (T, nu) for all lanes; or a policy, State -> (nu,), of the lane's own state at the
+            start of each step. A policy is compiled in: pass the same function again, and what changes between calls
+            as `jax.tree_util.Partial(policy, parameters)`. None: zeros.
+        n_steps: T; may be left out where controls give it.
+        options: see Options.
+        queue: states of more trajectories. They follow those of `states` in the result and start as lanes come free.
+        tile: how many trajectories are side by side, at any time; the others wait. With the same `tile` the result of
+            a trajectory is the same bit for bit whatever the others are, how many, and in which order. Default: as
+            many as `states` has.
+        schedule: "iteration", as above; "step": all lanes of a tile make a step, then the next, as vmap(rollout) does.
+            "auto": by iterations for the schemes that can (radau and legendre, with on_failure="freeze").
+        report: whether to return a Schedule too.
+
+    Returns:
+        Trajectory and StepInfo with leading axes (lanes, T); with `report`, a Schedule.
+
+    Raises:
+        StateError: shapes, dtypes, states of another model. OptionError: no options, n_steps, tile or schedule.
+    """
+    if not isinstance(options, Options):
+        raise OptionError(f"rollout_batch needs options=Options(dt=...); got {options!r:.60}")
+    _check_states(model, states, "states")
+    side_by_side = states.q.shape[0]
+    if queue is not None:
+        _check_states(model, queue, "queue")
+        states = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), states, queue)
+    control_of, n_steps = _controls(model, states.q.shape[0], controls, n_steps)
+    width = _width(tile, side_by_side)
+    by = _schedule(schedule, options, n_steps)
+    time, q, v, info, work = _rollout(model, states, control_of, n_steps, options, width, by)
+    result = Trajectory(time, q, v), info
+    return (*result, Schedule(by, width, *work)) if report else result
+
+
+@functools.partial(jax.jit, static_argnames=("n_steps", "options", "width", "by"))
+def _rollout(model: Model, states: State, control_of: Callable, n_steps: int, options: Options, width: int, by: str):
+    run = batch_by_iterations.run if by == "iteration" else _by_steps
+    q, v, info, *work = run(model, states, control_of, n_steps, options, width)
+    steps = jnp.arange(1, n_steps + 1, dtype=model.dtype)
+    time = states.time[:, None] + jnp.asarray(options.dt, model.dtype) * steps
+    return time, q, v, info, tuple(work)
+
+
+def _by_steps(model: Model, states: State, control_of: Callable, n_steps: int, options: Options, width: int):
+    """One tile after the other, each a vmapped rollout; the last one is filled up with copies of the last lane."""
+    step, n = make_step(options), states.q.shape[0]
+    tiles = -(-n // width)
+    lanes = jnp.minimum(jnp.arange(tiles * width), n - 1).reshape(tiles, width)
+
+    def lane(i):
+        def body(state, k):
+            state, info = step(model, state, control_of(model, i, k, state))
+            return state, (state.q, state.v, info)
+
+        return jax.lax.scan(body, jax.tree.map(lambda x: x[i], states), jnp.arange(n_steps))[1]
+
+    out = jax.lax.map(jax.vmap(lane), lanes)
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n], out)
+
+
+def _schedule(schedule: str, options: Options, n_steps: int) -> str:
+    if schedule not in SCHEDULES:
+        raise OptionError(f"schedule is {schedule!r}; it must be one of {', '.join(SCHEDULES)}")
+    able = isinstance(options.scheme, Scheme) and options.solver == "lm" and options.on_failure == "freeze"
+    if schedule == "iteration" and not able:
+        raise OptionError(
+            'schedule="iteration" is for radau and legendre with solver="lm" and on_failure="freeze"; got '
+            f'{options.scheme}, {options.solver!r}, {options.on_failure!r}: use schedule="step" or "auto"'
+        )
+    return "iteration" if able and schedule != "step" and n_steps > 0 else "step"
+
+
+def _width(tile: int | None, lanes: int) -> int:
+    if tile is None:
+        return lanes
+    if isinstance(tile, bool) or not isinstance(tile, numbers.Integral) or tile < 1:
+        raise OptionError(f"tile is {tile!r}; it must be an integer ≥ 1, or None")
+    return int(tile)
+
+
+def _check_states(model: Model, states: State, name: str) -> None:
+    """Shapes and dtypes of a batch."""
+    if not isinstance(states, State):
+        raise StateError(f"{name} is {type(states).__name__}; wanted a State with a leading axis of lanes")
+    if states.fingerprint != model.fingerprint:
+        raise StateError(
+            f"{name} belong to a model with fingerprint {states.fingerprint}, but this model has {model.fingerprint}: "
+            "make them with make_state(model, q, v)"
+        )
+    q, v = states.q, states.v
+    if q.ndim != 2 or q.shape[1] != model.nq or v.shape != (q.shape[0], model.nv) or not q.shape[0]:
+        hint = "one state: use rollout, or give it a leading axis of lanes" if q.ndim == 1 else "make them by jax.vmap"
+        raise StateError(
+            f"{name}: q {q.shape}, v {v.shape}; wanted (lanes, {model.nq}) and (lanes, {model.nv}), lanes ≥ 1: {hint}"
+        )
+    if q.dtype != model.dtype or v.dtype != model.dtype:
+        raise StateError(f"{name}: q is {q.dtype}, v {v.dtype}, but the model is {model.dtype}: make_state casts")
+
+
+# --- controls --------------------------------------------------------------------------------------------
+
+
+def _controls(model: Model, lanes: int, controls: Any, n_steps: int | None) -> tuple[Callable, int]:
+    """(model, lane, k, state) -> (nu,) as a pytree, and the number of steps."""
+    rows = None
+    if controls is None:
+        control_of = jax.tree_util.Partial(_nothing)
+    elif callable(controls):
+        plain = jax.tree_util.all_leaves([controls])  # else a pytree: its arrays are arguments
+        control_of = jax.tree_util.Partial(_policy, jax.tree_util.Partial(controls) if plain else controls)
+    else:
+        controls = jnp.asarray(controls, model.dtype)
+        if controls.shape[-1:] != (model.nu,) or controls.ndim not in (2, 3):
+            raise StateError(f"controls have shape {controls.shape}; wanted (lanes, T, {model.nu}) or (T, {model.nu})")
+        if controls.ndim == 3 and controls.shape[0] != lanes:
+            raise StateError(f"controls are for {controls.shape[0]} lanes, but there are {lanes}, the queue included")
+        rows = controls.shape[-2]
+        control_of = jax.tree_util.Partial(_row if controls.ndim == 3 else _shared_row, controls)
+    n_steps = rows if n_steps is None else n_steps
+    if n_steps is None:
+        raise OptionError("rollout_batch needs n_steps, or controls of shape (lanes, T, nu)")
+    if isinstance(n_steps, bool) or not isinstance(n_steps, numbers.Integral) or n_steps < 0:
+        raise OptionError(f"n_steps is {n_steps!r}; it must be an integer ≥ 0")
+    if rows is not None and rows < n_steps:
+        raise StateError(f"controls cover {rows} steps but n_steps is {n_steps}: give one row a step")
+    return control_of, int(n_steps)
+
+
+def _nothing(model: Model, lane, k, state: State) -> jax.Array:
+    del lane, k, state
+    return jnp.zeros(model.nu, model.dtype)
+
+
+def _row(controls: jax.Array, model: Model, lane, k, state: State) -> jax.Array:
+    del model, state
+    return controls[lane, k]
+
+
+def _shared_row(controls: jax.Array, model: Model, lane, k, state: State) -> jax.Array:
+    del model, lane, state
+    return controls[k]
+
+
+def _policy(policy: Callable, model: Model, lane, k, state: State) -> jax.Array:
+    del lane, k
+    control = jnp.asarray(policy(state))
+    if control.shape != (model.nu,):
+        raise StateError(f"the policy returns shape {control.shape}; wanted ({model.nu},)")
+    return control.astype(model.dtype)
