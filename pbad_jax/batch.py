@@ -111,7 +111,7 @@ def _by_steps(model: Model, states: State, control_of: Callable, n_steps: int, o
         return jax.lax.scan(body, jax.tree.map(lambda x: x[i], states), jnp.arange(n_steps))[1]
 
     out = jax.lax.map(jax.vmap(lane), lanes)
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n], out)
+    return jax.tree.map(lambda x: x.reshape(tiles * width, *x.shape[2:])[:n], out)
 
 
 def _schedule(schedule: str, options: Options, n_steps: int) -> str:

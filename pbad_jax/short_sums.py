@@ -3,7 +3,7 @@
 On CPUs jaxlib (0.10) hands every sum to a library, YNNPACK, and starts its threads for it. For sums of three or four
 numbers that costs several times the sum, in a batch and alone, and as much in compiling. `short_sum` is the same sum in
 a form that XLA does not hand over: it compiles the loop itself. To be dropped when a plain `jnp.sum` is as fast again
-(benchmarks/short_sums.py).
+(benchmarks/README.md has the figures).
 """
 
 import jax
