@@ -11,6 +11,7 @@ from pbad_jax.build import Body, Geom, Joint, build_model
 from pbad_jax.builders import chain, spider, swimmer
 from pbad_jax.energy import angular_momentum, kinetic_energy, linear_momentum, loop_gaps, potential_energy
 from pbad_jax.errors import (
+    CheckpointError,
     GradientError,
     ModelError,
     ModelFileError,
@@ -23,7 +24,7 @@ from pbad_jax.errors import (
 )
 from pbad_jax.forces import Load, Point
 from pbad_jax.gradient_check import GradientReport, check_gradients
-from pbad_jax.io import load, load_trajectory, save_trajectory
+from pbad_jax.io import load, load_trajectory, long_rollout, save_trajectory
 from pbad_jax.kinematics import Poses, difference, forward_kinematics, retract
 from pbad_jax.linearization import Linearization, linearize
 from pbad_jax.log_cholesky import inertial_parameters, with_inertial_parameters
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Actuator",
     "Body",
+    "CheckpointError",
     "Dirk",
     "Geom",
     "GradientError",
@@ -77,6 +79,7 @@ __all__ = [
     "linearize",
     "load",
     "load_trajectory",
+    "long_rollout",
     "loop_gaps",
     "make_state",
     "make_step",

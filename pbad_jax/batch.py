@@ -3,16 +3,20 @@
 import functools
 import numbers
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import jax
+import jax.core
 import jax.numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from pbad_jax import batch_by_iterations
 from pbad_jax.errors import OptionError, StateError
 from pbad_jax.model import Model, State
 from pbad_jax.options import Options
 from pbad_jax.schemes import Scheme
+from pbad_jax.step_info import StepInfo
 from pbad_jax.stepping import Trajectory, make_step
 
 SCHEDULES = ("auto", "iteration", "step")
@@ -33,6 +37,41 @@ class Schedule(NamedTuple):
     busy: jax.Array | None = None
 
 
+class Batch(NamedTuple):
+    """All that comes of a batch; `ends` are the States (lanes, ...) after the last step."""
+
+    trajectory: Trajectory
+    info: StepInfo
+    schedule: Schedule
+    ends: State
+
+
+@overload
+def rollout_batch(
+    model: Model,
+    states: State,
+    controls: Any = ...,
+    n_steps: int | None = ...,
+    options: Options | None = ...,
+    *,
+    queue: State | None = ...,
+    tile: int | None = ...,
+    schedule: str = ...,
+    report: Literal[False] = ...,
+) -> tuple[Trajectory, StepInfo]: ...
+@overload
+def rollout_batch(
+    model: Model,
+    states: State,
+    controls: Any = ...,
+    n_steps: int | None = ...,
+    options: Options | None = ...,
+    *,
+    queue: State | None = ...,
+    tile: int | None = ...,
+    schedule: str = ...,
+    report: Literal[True],
+) -> tuple[Trajectory, StepInfo, Schedule]: ...
 def rollout_batch(
     model: Model,
     states: State,
@@ -49,7 +88,9 @@ def rollout_batch(
 
     Every pass over the lanes is one Levenberg–Marquardt iteration of each; a lane whose step is solved goes on with its
     next one (the paper's scheme for GPUs). States, statuses and iteration counts are those of the lanes' own rollouts.
-    For gradients use `jax.vmap(rollout)`: reverse mode through this loop is refused by JAX.
+    For gradients use `jax.vmap(rollout)`: reverse mode through this loop is refused by JAX. Where the first axis of
+    `states` is spread over the devices of a mesh (jax.sharding), every device works on its own lanes, and so is the
+    result spread.
 
     Args:
         model: the model, the same for all.
@@ -62,7 +103,7 @@ def rollout_batch(
         queue: states of more trajectories. They follow those of `states` in the result and start as lanes come free.
         tile: how many trajectories are side by side, at any time; the others wait. With the same `tile` the result of
             a trajectory is the same bit for bit whatever the others are, how many, and in which order. Default: as
-            many as `states` has.
+            many as `states` has; on several devices, per device.
         schedule: "iteration", as above; "step": all lanes of a tile make a step, then the next, as vmap(rollout) does.
             "auto": by iterations for the schemes that can (radau and legendre, with on_failure="freeze").
         report: whether to return a Schedule too.
@@ -73,28 +114,88 @@ def rollout_batch(
     Raises:
         StateError: shapes, dtypes, states of another model. OptionError: no options, n_steps, tile or schedule.
     """
-    if not isinstance(options, Options):
-        raise OptionError(f"rollout_batch needs options=Options(dt=...); got {options!r:.60}")
+    out = run(model, states, controls, n_steps, options, queue, tile, schedule)
+    return (out.trajectory, out.info, out.schedule) if report else (out.trajectory, out.info)
+
+
+def run(model: Model, states: State, controls, n_steps, options, queue, tile, schedule) -> Batch:
+    """What rollout_batch describes, whole."""
+    _check_options(options)
     _check_states(model, states, "states")
-    side_by_side = states.q.shape[0]
+    side_by_side, share = states.q.shape[0], _share(states)
     if queue is not None:
         _check_states(model, queue, "queue")
+        if share is not None:
+            raise OptionError("states that are spread over devices take no queue: append it to them, and give a tile")
         states = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), states, queue)
     control_of, n_steps = _controls(model, states.q.shape[0], controls, n_steps)
-    width = _width(tile, side_by_side)
+    devices = 1 if share is None else states.q.shape[0] // states.q.sharding.shard_shape(states.q.shape)[0]
+    width = _width(tile, side_by_side // devices)
     by = _schedule(schedule, options, n_steps)
-    time, q, v, info, work = _rollout(model, states, control_of, n_steps, options, width, by)
-    result = Trajectory(time, q, v), info
-    return (*result, Schedule(by, width, *work)) if report else result
+    time, q, v, info, ends, work = _rollout(model, states, control_of, n_steps, options, width, by, share)
+    return Batch(Trajectory(time, q, v), info, Schedule(by, width, *work), ends)
 
 
-@functools.partial(jax.jit, static_argnames=("n_steps", "options", "width", "by"))
-def _rollout(model: Model, states: State, control_of: Callable, n_steps: int, options: Options, width: int, by: str):
-    run = batch_by_iterations.run if by == "iteration" else _by_steps
-    q, v, info, *work = run(model, states, control_of, n_steps, options, width)
-    steps = jnp.arange(1, n_steps + 1, dtype=model.dtype)
-    time = states.time[:, None] + jnp.asarray(options.dt, model.dtype) * steps
-    return time, q, v, info, tuple(work)
+def checked(model: Model, states: State, controls, n_steps, options) -> tuple[Any, int]:
+    """The controls, arrays as arrays, and the number of steps, after all checks of rollout_batch."""
+    _check_options(options)
+    _check_states(model, states, "states")
+    _, n_steps = _controls(model, states.q.shape[0], controls, n_steps)
+    return controls if controls is None or callable(controls) else jnp.asarray(controls, model.dtype), n_steps
+
+
+def steps_of(controls, first: int, last: int):
+    """The controls of the steps from `first` to before `last`."""
+    return controls if controls is None or callable(controls) else controls[..., first:last, :]
+
+
+def _check_options(options) -> None:
+    if not isinstance(options, Options):
+        raise OptionError(f"rollout_batch needs options=Options(dt=...); got {options!r:.60}")
+
+
+class _Share(NamedTuple):
+    """How lanes are spread over devices."""
+
+    mesh: Any  # jax.sharding.Mesh
+    axis: Any  # of the mesh, or axes
+
+
+def _share(states: State) -> _Share | None:
+    """Where `states` say that each device has lanes of its own; None: one device, or inside jit."""
+    if isinstance(states.q, jax.core.Tracer):
+        return None
+    s = states.q.sharding
+    if not isinstance(s, NamedSharding) or s.is_fully_replicated:
+        return None
+    if not s.spec or s.spec[0] is None or any(axis is not None for axis in s.spec[1:]):
+        raise StateError(f"states.q is spread over devices as {s.spec}; wanted P('lanes'), the first axis alone")
+    return _Share(s.mesh, s.spec[0])
+
+
+@functools.partial(jax.jit, static_argnames=("n_steps", "options", "width", "by", "share"))
+def _rollout(model, states: State, control_of, n_steps: int, options: Options, width: int, by: str, share):
+    how = batch_by_iterations.run if by == "iteration" else _by_steps
+
+    def here(model, states, control_of):
+        q, v, info, ends, *work = how(model, states, control_of, n_steps, options, width)
+        return q, v, info, ends, tuple(jnp.asarray(x)[None] for x in work)
+
+    if share is not None:  # every device its own loop: none waits for another
+        one, spread = P(), P(share.axis)
+        rows = jax.tree.map(lambda _: spread if control_of.func is _row else one, control_of)
+        specs = (jax.tree.map(lambda _: one, model), spread, rows)
+        here = jax.shard_map(here, mesh=share.mesh, in_specs=specs, out_specs=spread, check_vma=False)
+    q, v, info, ends, work = here(model, states, control_of)
+    if work:
+        work = (jnp.max(work[0]), jnp.max(work[1]), jnp.mean(work[2]))
+    return times(states, options, 0, n_steps), q, v, info, ends, work
+
+
+def times(states: State, options: Options, first: int, last: int) -> jax.Array:
+    """After each of the steps from `first` to before `last` that began at `states`, (lanes, last − first) s."""
+    steps = jnp.arange(first + 1, last + 1, dtype=states.q.dtype)
+    return states.time[:, None] + jnp.asarray(options.dt, states.q.dtype) * steps
 
 
 def _by_steps(model: Model, states: State, control_of: Callable, n_steps: int, options: Options, width: int):
@@ -108,7 +209,8 @@ def _by_steps(model: Model, states: State, control_of: Callable, n_steps: int, o
             state, info = step(model, state, control_of(model, i, k, state))
             return state, (state.q, state.v, info)
 
-        return jax.lax.scan(body, jax.tree.map(lambda x: x[i], states), jnp.arange(n_steps))[1]
+        end, out = jax.lax.scan(body, jax.tree.map(lambda x: x[i], states), jnp.arange(n_steps))
+        return *out, end
 
     out = jax.lax.map(jax.vmap(lane), lanes)
     return jax.tree.map(lambda x: x.reshape(tiles * width, *x.shape[2:])[:n], out)

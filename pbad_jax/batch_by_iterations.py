@@ -45,6 +45,7 @@ class _Flight(NamedTuple):
     slots: _Slot
     waiting: jax.Array  # () int32, the next trajectory without a slot
     written: tuple  # q, v, StepInfo: (lanes, T, ...)
+    ends: State  # (lanes, ...) of the trajectories that are over
     last: jax.Array  # (lanes,) int32, the last step written
     passes: jax.Array
     rounds: jax.Array
@@ -53,13 +54,13 @@ class _Flight(NamedTuple):
 
 def run(
     model: Model, states: State, control_of: Callable, n_steps: int, options: Options, width: int
-) -> tuple[jax.Array, jax.Array, StepInfo, jax.Array, jax.Array, jax.Array]:
+) -> tuple[jax.Array, jax.Array, StepInfo, State, jax.Array, jax.Array, jax.Array]:
     """Trajectories from `states` (lanes,...), `width` at a time, T ≥ 1.
 
     control_of: (model, lane, k, state) -> (nu,).
 
     Returns:
-        q, v (lanes,T,...), StepInfo; then the passes, rounds and busy share of the schedule.
+        q, v (lanes,T,...), StepInfo, the States at the end; then passes, rounds and the busy share of the schedule.
     """
     scheme, how = options.scheme, solver(options, model)
     assert isinstance(scheme, Scheme)
@@ -100,7 +101,9 @@ def run(
         fresh = jax.vmap(begin)(lane, jnp.where(over, 0, k), where(over, first, after), ready)
         waiting = jnp.minimum(f.waiting + jnp.sum(over), n).astype(jnp.int32)
         last = f.last.at[place].set(slots.k, mode="drop")
-        return _Flight(where(ready, fresh, slots), waiting, written, last, passes, f.rounds + 1, used)
+        gone = jnp.where(over, slots.lane, n)
+        ends = jax.tree.map(lambda all, x: all.at[gone].set(x, mode="drop"), f.ends, after)
+        return _Flight(where(ready, fresh, slots), waiting, written, ends, last, passes, f.rounds + 1, used)
 
     lane = jnp.minimum(jnp.arange(width, dtype=jnp.int32), n)
     first = jax.tree.map(lambda x: x[jnp.minimum(lane, n - 1)], states)
@@ -110,11 +113,11 @@ def run(
     written = jax.tree.map(lambda x: jnp.zeros((n, n_steps, *x.shape[1:]), x.dtype), shapes)
     none = jnp.zeros((), jnp.int32)
     waiting, last = jnp.minimum(none + width, n), jnp.zeros(n, jnp.int32)
-    flight = _Flight(slots, waiting, written, last, none, none, jnp.zeros(width, jnp.int32))
+    flight = _Flight(slots, waiting, written, states, last, none, none, jnp.zeros(width, jnp.int32))
     flight = jax.lax.while_loop(lambda f: jnp.any(f.slots.lane < n), round, flight)
     q, v, info = _filled(flight.written, flight.last, n_steps)
     busy = jnp.mean(flight.used.astype(model.dtype)) / jnp.maximum(1, flight.passes)
-    return q, v, info, flight.passes, flight.rounds, busy
+    return q, v, info, flight.ends, flight.passes, flight.rounds, busy
 
 
 def _family(model: Model, scheme: Scheme, how: Solver, here: Here, begun: step_collocation.Begun):

@@ -39,6 +39,10 @@ class GradientError(AssertionError):
     """A derivative is not what differences say; raised only by `assert_ok()` of a gradient report."""
 
 
+class CheckpointError(OSError):
+    """A file of a long rollout is damaged, or of another job."""
+
+
 class UnsupportedFeatureWarning(UserWarning):
     """A model was loaded although some of its features have no effect."""
 

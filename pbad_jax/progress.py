@@ -31,20 +31,23 @@ class ProgressBar:
 
     def _draw(self, i, n) -> None:
         i, n = int(i) + 1, int(n)
-        now = time.monotonic()
         if i == 1 or self.began == 0.0:
-            self.began, self.drawn = now, False
-        elapsed = now - self.began
+            self.began, self.drawn = time.monotonic(), False
+        self.show(i, n, self.began)
+        if i == n:
+            self.began = 0.0
+
+    def show(self, i: int, n: int, began: float, note: str = "") -> None:
+        """Draw i of n steps, once two seconds have passed since `began` (time.monotonic)."""
+        elapsed = time.monotonic() - began
         if elapsed < 2.0 and not self.drawn:
             return
-        self.drawn = True
-        done = BAR * i // n
-        left = elapsed / i * (n - i)
-        bar = "█" * done + "·" * (BAR - done)
-        print(f"\r{bar} {i}/{n} steps, {elapsed:.0f} s, {left:.0f} s left ", end="", file=sys.stderr, flush=True)
+        done, left = BAR * i // n, elapsed / i * (n - i)
+        bar, note = "█" * done + "·" * (BAR - done), f", {note}" if note else ""
+        print(f"\r{bar} {i}/{n} steps, {elapsed:.0f} s, {left:.0f} s left{note} ", end="", file=sys.stderr, flush=True)
+        self.drawn = i < n
         if i == n:
             print(file=sys.stderr, flush=True)
-            self.began = 0.0
 
 
 report_progress = ProgressBar()

@@ -38,6 +38,7 @@ from pbad_jax.stepping import Trajectory
 
 FORMAT = "pbad_jax trajectory"
 FORMAT_VERSION = 1
+UNREADABLE = (ValueError, KeyError, EOFError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 CHUNK = 1024  # configurations whose poses are computed at once
 
 # key -> axes after (T,); None is any length
@@ -234,7 +235,7 @@ def _read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
             return {k: file[k] for k in wanted}
     except OSError:
         raise
-    except (ValueError, KeyError, EOFError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+    except UNREADABLE as error:
         raise OSError(
             f"{str(path)!r} cannot be read as a trajectory: it is cut short, pickled, or not an npz "
             f"({type(error).__name__}: {str(error).split('.')[0]})"

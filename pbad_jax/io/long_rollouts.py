@@ -1,0 +1,230 @@
+"""Rollouts that outlive their process: a batch in chunks of steps, each written when it is done.
+
+A folder holds one npz a chunk, `steps_000000100_000000200.npz`:
+
+| key          | shape                |                                                            |
+|--------------|----------------------|------------------------------------------------------------|
+| q, v, time   | (lanes, T, ...)      | as in Trajectory                                           |
+| info_NAME    | (lanes, T, ...)      | the arrays of StepInfo                                     |
+| end_NAME     | (lanes, ...)         | the State after the last step: what the next chunk needs   |
+| metadata     | ()                   | JSON text: format, job, first, last, sha256 of the arrays  |
+
+`job` is a hash of all that the numbers depend on: model, forces, options, tile, schedule, first states, controls. A
+file appears whole or not at all; nothing in it is executed when it is read.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import re
+import time
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax import batch
+from pbad_jax.errors import CheckpointError, OptionError
+from pbad_jax.io.trajectories import UNREADABLE, written_whole
+from pbad_jax.model import Model, State
+from pbad_jax.options import Options
+from pbad_jax.progress import report_progress
+from pbad_jax.step_info import StepInfo, names
+from pbad_jax.stepping import Trajectory
+
+FORMAT = "pbad_jax long rollout"
+FORMAT_VERSION = 1
+NAME = re.compile(r"steps_(\d{9})_(\d{9})\.npz")
+
+
+def long_rollout(
+    folder: str | os.PathLike,
+    model: Model,
+    states: State,
+    controls: Any = None,
+    n_steps: int | None = None,
+    options: Options | None = None,
+    *,
+    every: int,
+    tile: int | None = None,
+    schedule: str = "auto",
+    damaged: str = "raise",
+    progress: bool | None = None,
+) -> tuple[Trajectory, StepInfo]:
+    """`rollout_batch` in chunks of `every` steps that are written to `folder`; the same call again goes on from there.
+
+    Killed at any moment, also while it writes, it loses the chunk under way and no more, and ends with the same bits as
+    if it had not been. A larger `n_steps` continues a job that is done.
+
+    Args:
+        folder: made where there is none; one job a folder.
+        model, states, controls, n_steps, options, tile, schedule: as in rollout_batch. A policy is known by its name
+            and its arrays: a change of its code is not noticed.
+        every: steps of a chunk.
+        damaged: what to do about a chunk that cannot be read: "raise", or "redo" it and what follows it.
+        progress: a progress bar on stderr with steps of lanes a second; default None draws one on a terminal, when the
+            job takes longer than two seconds.
+
+    Returns:
+        Trajectory and StepInfo of all steps, (lanes, T, ...), numpy arrays.
+
+    Raises:
+        CheckpointError: a file of `folder` is damaged, of another job, or of a newer pbad_jax. StateError, OptionError:
+        as rollout_batch. Where a chunk cannot be written (a full disk) there is a warning, and it is tried again with
+        the next one.
+    """
+    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        raise OptionError(f"every is {every!r}; it must be an integer ≥ 1, the steps of a chunk")
+    if damaged not in ("raise", "redo"):
+        raise OptionError(f'damaged is {damaged!r}; it must be "raise" or "redo"')
+    controls, n_steps = batch.checked(model, states, controls, n_steps, options)
+    assert options is not None  # checked
+    if n_steps < 1:
+        raise OptionError(f"n_steps is {n_steps}; it must be ≥ 1 where something is to be written")
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    job = _job(model, states, controls, options, tile, schedule)
+    chunks = _chunks_so_far(folder, job, n_steps, damaged)
+    done, unwritten, began, before = _length(chunks), [], time.monotonic(), _length(chunks)
+    at = states if not chunks else _state_of(chunks[-1], model)
+    while done < n_steps:
+        last = min(done + every, n_steps)
+        rows = batch.steps_of(controls, done, last)
+        out = batch.run(model, at, rows, last - done, options, None, tile, schedule)
+        chunk, at = _arrays(out, np.asarray(batch.times(states, options, done, last))), out.ends
+        unwritten.append((folder / f"steps_{done:09d}_{last:09d}.npz", chunk, done, last))
+        unwritten = _write(unwritten, job)
+        chunks.append(chunk)
+        done = last
+        if report_progress.wanted(progress):
+            speed = (done - before) * states.q.shape[0] / (time.monotonic() - began)
+            report_progress.show(done, n_steps, began, f"{speed:.3g} steps of lanes/s")
+    return _joined(chunks, model, n_steps)
+
+
+def _arrays(out: batch.Batch, time: np.ndarray) -> dict[str, np.ndarray]:
+    fields = {"time": time, "q": out.trajectory.q, "v": out.trajectory.v}
+    fields |= {f"info_{k}": x for k, x in _fields(out.info).items()}
+    fields |= {f"end_{k}": x for k, x in _fields(out.ends).items()}
+    return {k: np.asarray(x) for k, x in fields.items()}
+
+
+def _fields(x: Any) -> dict[str, Any]:
+    """The arrays of a dataclass by name."""
+    values = {f.name: getattr(x, f.name) for f in dataclasses.fields(x)}
+    return {k: v for k, v in values.items() if v is not None and not isinstance(v, str | tuple)}
+
+
+def _state_of(chunk: dict[str, np.ndarray], model: Model) -> State:
+    ends: dict[str, Any] = {k.removeprefix("end_"): jnp.asarray(x) for k, x in chunk.items() if k.startswith("end_")}
+    return State(**ends, fingerprint=model.fingerprint)
+
+
+def _length(chunks: list[dict[str, np.ndarray]]) -> int:
+    return sum(c["q"].shape[1] for c in chunks)
+
+
+def _joined(chunks: list[dict], model: Model, n_steps: int) -> tuple[Trajectory, StepInfo]:
+    keys = [k for k in chunks[0] if not k.startswith("end_")]
+    whole: dict[str, Any] = {k: np.concatenate([c[k] for c in chunks], axis=1)[:, :n_steps] for k in keys}
+    fields: dict[str, Any] = {k.removeprefix("info_"): whole.pop(k) for k in list(whole) if k.startswith("info_")}
+    fields |= names(model)
+    return Trajectory(**whole), StepInfo(**fields)
+
+
+# --- what a job is ---------------------------------------------------------------------------------------
+
+
+def _job(model: Model, states: State, controls: Any, options: Options, tile, schedule) -> str:
+    """A hash of all that the numbers depend on, but for how many steps are taken and how they are cut."""
+    h = hashlib.sha256()
+    how = (model.fingerprint, str(model.dtype), repr(options), tile, schedule, [type(f).__name__ for f in model.forces])
+    h.update(repr(how).encode())
+    plain = callable(controls) and jax.tree_util.all_leaves([controls])
+    parts = (dataclasses.replace(model, geometry=None), states, None if plain else controls)
+    if callable(controls):
+        of = getattr(controls, "func", controls)
+        h.update(getattr(of, "__qualname__", type(of).__name__).encode())
+    for leaf in jax.tree.leaves(parts):
+        x = np.ascontiguousarray(leaf)
+        h.update(f"{x.dtype} {x.shape}".encode())
+        h.update(x.tobytes())
+    return h.hexdigest()
+
+
+# --- files -----------------------------------------------------------------------------------------------
+
+
+def _write(waiting: list[tuple], job: str) -> list[tuple]:
+    """Write the chunks that wait, in order; those that could not be written."""
+    for i, (path, chunk, first, last) in enumerate(waiting):
+        about = {"format": FORMAT, "format_version": FORMAT_VERSION, "job": job, "first": first, "last": last}
+        about["sha256"] = _digest(chunk)
+        try:
+            with written_whole(path) as file:
+                np.savez(file, **chunk, metadata=np.array(json.dumps(about)))
+        except OSError as error:
+            warnings.warn(
+                f"{str(path)!r} could not be written ({error}); the job goes on and tries again", stacklevel=3
+            )
+            return waiting[i:]
+    return []
+
+
+def _digest(chunk: dict[str, np.ndarray]) -> str:
+    h = hashlib.sha256()
+    for key in sorted(chunk):
+        x = np.ascontiguousarray(chunk[key])
+        h.update(f"{key} {x.dtype} {x.shape}".encode())
+        h.update(x.tobytes())
+    return h.hexdigest()
+
+
+def _chunks_so_far(folder: pathlib.Path, job: str, n_steps: int, damaged: str) -> list[dict[str, np.ndarray]]:
+    """The chunks of this job from the first step on, without a gap, until one that is missing or to be redone."""
+    found = {}
+    for path in folder.iterdir():
+        match = NAME.fullmatch(path.name)
+        if match:
+            found[int(match[1])] = path
+    chunks, done = [], 0
+    while done in found and done < n_steps:
+        try:
+            chunk, last = _read(found[done], job, done)
+        except CheckpointError as error:
+            if damaged == "raise" or "another job" in str(error):
+                raise
+            warnings.warn(f"{error}; it is made again", stacklevel=3)
+            break
+        chunks.append(chunk)
+        done = last
+    return chunks
+
+
+def _read(path: pathlib.Path, job: str, first: int) -> tuple[dict[str, np.ndarray], int]:
+    """The arrays of a chunk and the step that it ends with."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            chunk = {k: file[k] for k in file.files}
+        about = json.loads(str(chunk.pop("metadata")[()]))
+        version, last = int(about["format_version"]), int(about["last"])
+    except (OSError, TypeError, *UNREADABLE) as error:
+        reason = f"{type(error).__name__}: {str(error).split('.')[0]}"
+        raise CheckpointError(f'{str(path)!r} cannot be read ({reason}): remove it, or pass damaged="redo"') from None
+    if about["format"] != FORMAT or version > FORMAT_VERSION:
+        raise CheckpointError(
+            f"{str(path)!r} is {about['format']!r}, format version {version}; this pbad_jax reads {FORMAT!r} up to "
+            f"version {FORMAT_VERSION}: update pbad_jax, or take another folder"
+        )
+    if about["job"] != job:
+        raise CheckpointError(
+            f"{str(path)!r} is of another job: the model, forces, options, tile, schedule, first states or controls "
+            "differ; take another folder, or the arguments of the first call"
+        )
+    if about["sha256"] != _digest(chunk) or int(about["first"]) != first or chunk["q"].shape[1] != last - first:
+        raise CheckpointError(f'{str(path)!r}: its arrays do not match its checksum: remove it, or pass damaged="redo"')
+    return chunk, last
