@@ -11,7 +11,12 @@ from pbad_jax.model import Model
 LARGE_TURN = 1.0  # rad a step from which a fold matters; below, an unstable force at a large dt may look like one
 
 
-def is_connected(det_C: float, model: Model, z: jax.Array, J) -> jax.Array:
+def turns_far(model: Model, z: jax.Array) -> jax.Array:
+    """Whether a root z (m,nq) has turned some joint by so much that it may not be connected, () bool."""
+    return _largest_turn(model, z) >= LARGE_TURN
+
+
+def is_connected(det_C: float, model: Model, J) -> jax.Array:
     """Whether a root can be reached from dt = 0 without J becoming singular: a necessary condition, () bool.
 
     At dt = 0 J is C ⊗ mass. One unknown configuration: J has to be positive definite still (its symmetric part; that
@@ -19,12 +24,10 @@ def is_connected(det_C: float, model: Model, z: jax.Array, J) -> jax.Array:
     has turned by more than LARGE_TURN: radau(1), say, has a root at which a fast rotor runs backwards.
     """
     if isinstance(J, tree_solve.Matrix):
-        connected = tree_solve.positive(model, J)
-    elif J.shape[0] == model.nv:
-        connected = jnp.all(jnp.isfinite(lanes.cholesky(0.5 * (J + J.T)).factor))
-    else:
-        connected = lanes.sign_of_determinant(J) * np.sign(det_C) ** model.nv > 0
-    return connected | (_largest_turn(model, z) < LARGE_TURN)
+        return tree_solve.positive(model, J)
+    if J.shape[0] == model.nv:
+        return jnp.all(jnp.isfinite(lanes.cholesky(0.5 * (J + J.T)).factor))
+    return lanes.sign_of_determinant(J) * np.sign(det_C) ** model.nv > 0
 
 
 def is_continuous(model: Model, dt, v_old: jax.Array, z: jax.Array, v_new: jax.Array) -> jax.Array:

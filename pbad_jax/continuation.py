@@ -31,7 +31,8 @@ class Family(NamedTuple):
     evaluate: (x, h) -> (r, J). retract: (x, δ) -> x. guess: (x_done, h_done, h) -> x, an extrapolation; h_done = 0
     means that nothing has been solved yet. algebra, longest, merit: as in levenberg_marquardt.Problem.
     continuous: False where only h = 1 makes sense; then there is one attempt with all iterations.
-    accept: (data, x, J) -> () bool, whether a root is on the branch; None, always.
+    accept: (data, x, J) -> () bool, whether a root is on the branch; None, always. doubtful: (data, x) -> () bool,
+    cheap: whether `accept` has to be asked; None, always.
     simplified: (bend, data, x, h) -> as in levenberg_marquardt.Problem; None, there is none. data: a pytree for both.
     """
 
@@ -43,6 +44,7 @@ class Family(NamedTuple):
     longest: jax.Array | float = float("inf")
     merit: Callable | None = None
     accept: Callable | None = None
+    doubtful: Callable | None = None
     simplified: Callable | None = None
     data: Any = None
 
@@ -115,6 +117,8 @@ def _judged(family: Family, s: State, attempt: lm.SolveState) -> lm.SolveState:
     if family.accept is None:
         return attempt
     found = (attempt.status == Status.CONVERGED) & (s.status == lm.RUNNING)
+    if family.doubtful is not None:
+        found &= family.doubtful(family.data, attempt.x)
     good = lanes.rarely(found, _yes, family.accept, family.data, attempt.x, attempt.J)
     return attempt._replace(status=jnp.where(found & ~good, jnp.int8(Status.BRANCH), attempt.status))
 

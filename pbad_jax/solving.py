@@ -233,6 +233,7 @@ def family(model: Model, solver: Solver, s: Here, equations: Equations, directio
         continuous=equations.continuous,
         longest=longest_turns(model),
         merit=None if energy is None else functools.partial(energy, data),
+        doubtful=_turns_far,
         accept=functools.partial(_is_connected, equations.det_C),
         simplified=None if equations.simplified is None else functools.partial(_on_equations, equations.simplified),
         data=(model, data),
@@ -241,8 +242,13 @@ def family(model: Model, solver: Solver, s: Here, equations: Equations, directio
     return problems, settings
 
 
+def _turns_far(data, z) -> jax.Array:
+    return branch.turns_far(data[0], z)
+
+
 def _is_connected(det_C: float, data, z, J) -> jax.Array:
-    return branch.is_connected(det_C, data[0], z, J)
+    del z
+    return branch.is_connected(det_C, data[0], J)
 
 
 def _on_equations(simplified: Callable, bend: str, data, z, h):
@@ -319,7 +325,7 @@ def _by_lbfgs(model: Model, solver: Solver, s: Here, equations: Equations, direc
     z, _ = point(found.y)
     _, J = equations.evaluate(equations.data, z, 1.0)
     one, zero = jnp.ones((), s.q.dtype), jnp.zeros((), s.q.dtype)
-    connected = branch.is_connected(equations.det_C, model, z, J)
+    connected = branch.is_connected(equations.det_C, model, J) | ~branch.turns_far(model, z)
     ended = jnp.where((found.status == Status.CONVERGED) & ~connected, jnp.int8(Status.BRANCH), found.status)
     reached = jnp.where(ended == Status.CONVERGED, one, zero)
     none = jnp.zeros((), jnp.int32)
