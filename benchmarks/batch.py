@@ -14,6 +14,8 @@ import functools
 import pathlib
 import statistics
 import time
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,9 +39,7 @@ def chains(lanes: int, whipping: bool):
 
 def boxes(lanes: int):
     """Boxes of 1 kg over a plane with friction, the even ones at rest on it, the others at 0.2 to 2 m above."""
-    box = Body(
-        "box", 1.0, inertia=np.eye(3) * 0.01, joints=[Joint("free")], geoms=[Geom("box", (0.1, 0.1, 0.1), name="sides")]
-    )
+    box = Body("box", 1.0, inertia=np.eye(3) * 0.01, joints=[Joint("free")], geoms=[Geom("box", (0.1, 0.1, 0.1))])
     model = pbad.build_model([box])
     ground = forces.half_space((0.0, 0.0, 1.0), 0.0)
     model = pbad.with_forces(model, *model.forces, forces.contact(model, ground, friction=0.5, time_constant=0.02))
@@ -66,7 +66,7 @@ def schedules(case: str, lanes: int, steps: int, tiles: tuple[int, ...], dt: flo
     model, states = CASES[case](lanes)
     options = pbad.Options(dt=dt, scheme="radau1")
     vmapped = jax.jit(jax.vmap(lambda s: pbad.rollout(model, s, None, steps, options, progress=False)))
-    ways = {("vmap", lanes): lambda: (*vmapped(states), None)}
+    ways: dict[tuple[str, int], Callable[[], Any]] = {("vmap", lanes): lambda: (*vmapped(states), None)}
     for by in ("iteration", "step"):
         for tile in (lanes, *tiles):
             ways[by, tile] = functools.partial(
