@@ -27,7 +27,8 @@ class Schedule(NamedTuple):
 
     by: "iteration" or "step". width: trajectories side by side. passes: () int32, Levenberg–Marquardt iterations of all
     of them at once. rounds: () int32, commits. busy: (), the share of width · passes in which a step was being solved;
-    otherwise a lane waited for the next commit, or for the last trajectories. The last three only by "iteration".
+    otherwise a lane waited for the next commit, or for the last trajectories. The last three are None for what only
+    goes step by step.
     """
 
     by: str
@@ -175,10 +176,13 @@ def _share(states: State) -> _Share | None:
 
 @functools.partial(jax.jit, static_argnames=("n_steps", "options", "width", "by", "share"))
 def _rollout(model, states: State, control_of, n_steps: int, options: Options, width: int, by: str, share):
-    how = batch_by_iterations.run if by == "iteration" else _by_steps
-
     def here(model, states, control_of):
-        q, v, info, ends, *work = how(model, states, control_of, n_steps, options, width)
+        given = (model, states, control_of, n_steps, options, width)
+        if n_steps and _can_iterate(options):
+            part = batch_by_iterations.READY if by == "iteration" else 1.0
+            q, v, info, ends, *work = batch_by_iterations.run(*given, part)
+        else:
+            q, v, info, ends, *work = _by_steps(*given)
         return q, v, info, ends, tuple(jnp.asarray(x)[None] for x in work)
 
     if share is not None:  # every device its own loop: none waits for another
@@ -219,13 +223,16 @@ def _by_steps(model: Model, states: State, control_of: Callable, n_steps: int, o
 def _schedule(schedule: str, options: Options, n_steps: int) -> str:
     if schedule not in SCHEDULES:
         raise OptionError(f"schedule is {schedule!r}; it must be one of {', '.join(SCHEDULES)}")
-    able = isinstance(options.scheme, Scheme) and options.solver == "lm" and options.on_failure == "freeze"
-    if schedule == "iteration" and not able:
+    if schedule == "iteration" and not _can_iterate(options):
         raise OptionError(
             'schedule="iteration" is for radau and legendre with solver="lm" and on_failure="freeze"; got '
             f'{options.scheme}, {options.solver!r}, {options.on_failure!r}: use schedule="step" or "auto"'
         )
-    return "iteration" if able and schedule != "step" and n_steps > 0 else "step"
+    return "iteration" if _can_iterate(options) and schedule != "step" and n_steps > 0 else "step"
+
+
+def _can_iterate(options: Options) -> bool:
+    return isinstance(options.scheme, Scheme) and options.solver == "lm" and options.on_failure == "freeze"
 
 
 def _width(tile: int | None, lanes: int) -> int:

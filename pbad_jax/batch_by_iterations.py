@@ -5,7 +5,8 @@ GPU) a lane whose iteration ends a step commits it and goes on with its next ste
 are served side by side; a slot whose trajectory is over takes the next one that waits. So the work is the sum of the
 iterations of all steps, and what a slot computes does not depend on the others.
 
-Commits cost about as much as an iteration, so a pass goes on until a part of the slots is ready for one (READY).
+Commits cost about as much as an iteration, so a pass goes on until a part of the slots is ready for one: READY, or all,
+which is a step of every lane at a time.
 """
 
 from collections.abc import Callable
@@ -53,11 +54,11 @@ class _Flight(NamedTuple):
 
 
 def run(
-    model: Model, states: State, control_of: Callable, n_steps: int, options: Options, width: int
+    model: Model, states: State, control_of: Callable, n_steps: int, options: Options, width: int, part: float
 ) -> tuple[jax.Array, jax.Array, StepInfo, State, jax.Array, jax.Array, jax.Array]:
     """Trajectories from `states` (lanes,...), `width` at a time, T ≥ 1.
 
-    control_of: (model, lane, k, state) -> (nu,).
+    control_of: (model, lane, k, state) -> (nu,). part: of the running slots that is waited for.
 
     Returns:
         q, v (lanes,T,...), StepInfo, the States at the end; then passes, rounds and the busy share of the schedule.
@@ -85,7 +86,7 @@ def run(
         return attempt.end(how, options.failed_gradient, dt, slot.state, start, outcome)
 
     def round(f: _Flight) -> _Flight:
-        slots, passes, used = _until_ready(iterated, f, n)
+        slots, passes, used = _until_ready(iterated, f, n, part)
         ready = (slots.solve.status != lm.RUNNING) & (slots.lane < n)
         after, info = jax.vmap(end)(slots, ready)
         place = jnp.where(ready, slots.lane, n)
@@ -125,13 +126,13 @@ def _family(model: Model, scheme: Scheme, how: Solver, here: Here, begun: step_c
     return solving.family(model, how, here, equations, begun.direction, begun.status)
 
 
-def _until_ready(iterated: Callable, f: _Flight, n: int) -> tuple[_Slot, jax.Array, jax.Array]:
+def _until_ready(iterated: Callable, f: _Flight, n: int, part: float) -> tuple[_Slot, jax.Array, jax.Array]:
     """Iterate all slots until enough of them can commit: the slots, all passes so far, and iterations of each."""
 
     def go_on(c):
         running = jnp.sum(c[0].status == lm.RUNNING)
         flying = jnp.sum(f.slots.lane < n)
-        return (running > 0) & (flying - running < READY * flying)
+        return (running > 0) & (flying - running < part * flying)
 
     def one(c):
         s, passes, used = c

@@ -16,7 +16,7 @@ T = 12
 
 
 @functools.cache
-def model() -> pbad.Model:
+def limb() -> pbad.Model:
     """A driven hinge and a ball with a spring."""
     inertia = np.diag([2.0, 3.0, 4.0]) * 1e-2
     bodies = [
@@ -26,9 +26,16 @@ def model() -> pbad.Model:
     return pbad.build_model(bodies, actuators=[Actuator("hip", gain=2.0)], dtype=DTYPE)
 
 
-def states(n: int, seed: int = 0) -> pbad.State:
+@functools.cache
+def pendulum() -> pbad.Model:
+    """A driven hinge: little to compile."""
+    body = Body("b", 1.0, (0, 0, -1), np.eye(3) / 9, joints=[Joint("hinge", name="hip")])
+    return pbad.build_model([body], actuators=[Actuator("hip")], dtype=DTYPE)
+
+
+def states(n: int, model=pendulum) -> pbad.State:
     """Half of them gentle, half so quick that steps are hard and some fail."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     speed = np.where(np.arange(n) % 2 == 0, 0.3, 60.0)[:, None]
     moves = jnp.asarray(rng.normal(size=(n, model().nv)), DTYPE)
     q = jax.vmap(lambda d: pbad.retract(model(), model().q0, d))(moves)
@@ -54,17 +61,24 @@ def assert_same(a, b) -> None:
         np.testing.assert_array_equal(x, y)
 
 
-@pytest.mark.parametrize("scheme", ["radau1", "radau2", pytest.param("legendre2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "scheme", ["radau1", *(pytest.param(s, marks=pytest.mark.slow) for s in ("radau2", "legendre2"))]
+)
 def test_equals_the_lanes_own_rollouts(scheme):
-    """States, statuses, iteration counts and all else of the vmapped rollout, of lanes that end well or not."""
-    start, u = states(16), controls(16)
-    each = jax.jit(jax.vmap(lambda s, u: pbad.rollout(model(), s, u, options=options(scheme), progress=False)))
+    """Bit for bit those of steps together, of lanes that end well or not; and to rounding those of vmap(rollout)."""
+    start, u = states(16, limb), controls(16)
+    each = jax.jit(jax.vmap(lambda s, u: pbad.rollout(limb(), s, u, options=options(scheme), progress=False)))
     wanted = each(start, u)
-    *got, report = pbad.rollout_batch(model(), start, u, options=options(scheme), report=True)
+    *got, report = pbad.rollout_batch(limb(), start, u, options=options(scheme), report=True)
     status = np.asarray(got[1].status)
     print(report, got[1])
-    assert_same(tuple(got), wanted)
-    assert got[0].q.shape == (16, T, model().nq) and status.shape == (16, T)
+    *together, steps = pbad.rollout_batch(limb(), start, u, options=options(scheme), schedule="step", report=True)
+    assert_same(got, together)
+    gentle = taken((wanted[0].q, wanted[1].status), slice(0, None, 2))
+    np.testing.assert_allclose(got[0].q[::2], gentle[0], atol=1e-3 if FLOAT32 else 1e-9)
+    np.testing.assert_array_equal(got[1].status[::2], gentle[1])
+    assert report.passes <= steps.passes and report.rounds >= steps.rounds == T
+    assert got[0].q.shape == (16, T, limb().nq) and status.shape == (16, T)
     assert report.by == "iteration" and report.width == 16 and 0 < report.busy <= 1
     assert (status[::2] == Status.CONVERGED).all()
     if not FLOAT32:
@@ -74,15 +88,16 @@ def test_equals_the_lanes_own_rollouts(scheme):
 def test_with_a_tile_the_others_do_not_matter():
     """The same bits alone, in batches of any size and order, and from the queue."""
     start, u, how = states(11), controls(11), options()
-    whole = pbad.rollout_batch(model(), start, u, options=how, tile=4)
+    whole = pbad.rollout_batch(pendulum(), start, u, options=how, tile=4)
     order = np.random.default_rng(1).permutation(11)
-    assert_same(taken(whole, order), pbad.rollout_batch(model(), taken(start, order), u[order], options=how, tile=4))
+    assert_same(taken(whole, order), pbad.rollout_batch(pendulum(), taken(start, order), u[order], options=how, tile=4))
     assert_same(
-        taken(whole, slice(3, 6)), pbad.rollout_batch(model(), taken(start, slice(3, 6)), u[3:6], options=how, tile=4)
+        taken(whole, slice(3, 6)),
+        pbad.rollout_batch(pendulum(), taken(start, slice(3, 6)), u[3:6], options=how, tile=4),
     )
     first, rest = taken(start, slice(0, 5)), taken(start, slice(5, 11))
-    assert_same(whole, pbad.rollout_batch(model(), first, u, options=how, queue=rest, tile=4))
-    *queued, report = pbad.rollout_batch(model(), first, u, options=how, queue=rest, report=True)
+    assert_same(whole, pbad.rollout_batch(pendulum(), first, u, options=how, queue=rest, tile=4))
+    *queued, report = pbad.rollout_batch(pendulum(), first, u, options=how, queue=rest, report=True)
     assert report.width == 5
     np.testing.assert_array_equal(queued[1].status, whole[1].status)
 
@@ -91,23 +106,21 @@ def test_sick_lanes_leave_the_others_alone():
     start, how = states(16), options()
     sick = dataclasses.replace(start, v=start.v.at[jnp.asarray([2, 9])].set(jnp.nan))
     well = np.setdiff1d(np.arange(16), [2, 9])
-    a, b = (pbad.rollout_batch(model(), s, None, T, how) for s in (start, sick))
+    a, b = (pbad.rollout_batch(pendulum(), s, None, T, how) for s in (start, sick))
     assert_same(taken(a, well), taken(b, well))
     np.testing.assert_array_equal(b[1].status[2], [Status.NONFINITE_INPUT] + (T - 1) * [Status.FROZEN])
 
 
 def test_steps_together_for_the_other_schemes():
-    """dirk goes by steps, tile after tile; asked for by name, radau does too."""
+    """dirk goes by steps, tile after tile."""
     start, u = states(6), controls(6)
     how = options("dirk2")
-    *got, report = pbad.rollout_batch(model(), start, u, options=how, tile=4, report=True)
+    *got, report = pbad.rollout_batch(pendulum(), start, u, options=how, tile=4, report=True)
     assert report.by == "step" and report.passes is None
     assert_same(
         taken(tuple(got), slice(4, 6)),
-        pbad.rollout_batch(model(), taken(start, slice(4, 6)), u[4:], options=how, tile=4),
+        pbad.rollout_batch(pendulum(), taken(start, slice(4, 6)), u[4:], options=how, tile=4),
     )
-    together = pbad.rollout_batch(model(), start, u, options=options(), schedule="step")
-    assert_same(together, pbad.rollout_batch(model(), start, u, options=options()))
 
 
 def test_policies():
@@ -117,31 +130,31 @@ def test_policies():
     def policy(gain, state):
         return gain * (state.q[:1] - 0.1 * state.time)
 
-    closed = pbad.rollout_batch(model(), start, jax.tree_util.Partial(policy, jnp.asarray(-3.0, DTYPE)), T, how)
+    closed = pbad.rollout_batch(pendulum(), start, jax.tree_util.Partial(policy, jnp.asarray(-3.0, DTYPE)), T, how)
     before = jnp.concatenate([start.q[:, None], closed[0].q[:, :-1]], axis=1)
     time = jnp.concatenate([start.time[:, None], closed[0].time[:, :-1]], axis=1)
     u = -3.0 * (before[..., :1] - 0.1 * time[..., None])
-    np.testing.assert_allclose(closed[0].q, pbad.rollout_batch(model(), start, u, options=how)[0].q, atol=1e-4)
-    assert np.abs(closed[0].q - pbad.rollout_batch(model(), start, None, T, how)[0].q).max() > 1e-2
-    shared = pbad.rollout_batch(model(), start, controls(4)[0], options=how)
-    assert_same(shared, pbad.rollout_batch(model(), start, jnp.stack(4 * [controls(4)[0]]), options=how))
+    np.testing.assert_allclose(closed[0].q, pbad.rollout_batch(pendulum(), start, u, options=how)[0].q, atol=1e-4)
+    assert np.abs(closed[0].q - pbad.rollout_batch(pendulum(), start, None, T, how)[0].q).max() > 1e-2
+    shared = pbad.rollout_batch(pendulum(), start, controls(4)[0], options=how)
+    assert_same(shared, pbad.rollout_batch(pendulum(), start, jnp.stack(4 * [controls(4)[0]]), options=how))
 
 
 def test_no_steps():
-    traj, info = pbad.rollout_batch(model(), states(3), None, 0, options())
-    assert traj.q.shape == (3, 0, model().nq) and info.status.shape == (3, 0)
+    traj, info = pbad.rollout_batch(pendulum(), states(3), None, 0, options())
+    assert traj.q.shape == (3, 0, pendulum().nq) and info.status.shape == (3, 0)
 
 
 def test_forward_derivatives():
     """Those of the rollouts; reverse mode is refused by JAX, not wrong."""
-    pendulum, how = pbad.chain(1, dtype=DTYPE), options()
-    v = jnp.asarray([[0.5, 0.2], [1.5, -1.0]], DTYPE)
+    model, how = pendulum(), options()
+    v = jnp.asarray([[0.5], [1.5]], DTYPE)
 
     def end(v, by_batch):
-        start = jax.vmap(lambda v: pbad.make_state(pendulum, None, v))(v)
+        start = jax.vmap(lambda v: pbad.make_state(model, None, v))(v)
         if by_batch:
-            return pbad.rollout_batch(pendulum, start, None, 3, how)[0].q[:, -1]
-        return jax.vmap(lambda s: pbad.rollout(pendulum, s, None, 3, how, progress=False)[0].q[-1])(start)
+            return pbad.rollout_batch(model, start, None, 3, how)[0].q[:, -1]
+        return jax.vmap(lambda s: pbad.rollout(model, s, None, 3, how, progress=False)[0].q[-1])(start)
 
     got, wanted = (
         jax.jvp(functools.partial(end, by_batch=by_batch), (v,), (jnp.ones_like(v),))[1] for by_batch in (True, False)
@@ -167,17 +180,17 @@ def test_forward_derivatives():
         ({"controls": np.zeros((3, T, 1))}, pbad.StateError, "3 lanes"),
         ({"controls": np.zeros((2, T, 4))}, pbad.StateError, r"\(2, 12, 4\)"),
         ({"controls": np.zeros((2, 3, 1))}, pbad.StateError, "cover 3 steps"),
-        ({"controls": lambda state: state.q}, pbad.StateError, "policy returns shape"),
+        ({"controls": lambda state: jnp.zeros(3)}, pbad.StateError, "policy returns shape"),
         ({"queue": "one"}, pbad.StateError, "queue"),
     ],
 )
 def test_bad_input(change, error, words):
     other = pbad.chain(2, dtype=DTYPE)
     known = {
-        "one": pbad.make_state(model()),
+        "one": pbad.make_state(pendulum()),
         "other": jax.vmap(lambda v: pbad.make_state(other, None, v))(jnp.zeros((2, 4), DTYPE)),
     }
     given = {"states": states(2), "controls": None, "n_steps": T, "options": options()} | change
     given = {k: known.get(x, x) if isinstance(x, str) else x for k, x in given.items()}
     with pytest.raises(error, match=words):
-        pbad.rollout_batch(model(), **given)
+        pbad.rollout_batch(pendulum(), **given)

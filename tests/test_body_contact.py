@@ -297,6 +297,7 @@ def test_momenta_are_conserved():
         assert linear < 1e-9 and angular < (2e-4 if friction else 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.parametrize("scheme", BOTH)
 def test_momenta_of_large_steps(scheme):
