@@ -30,6 +30,11 @@ THOROUGH = [
     "test_atom.py::test_atom_and_all_derivatives_long",
     "test_certificates.py::test_no_silent_failures[[]*-lbfgs]",
     "test_certificates.py::test_no_silent_failures[[]*-[16]-lm]",
+    "test_force_physics.py::test_a_drop_makes_no_energy[[]ball-radau3-*",
+    "test_force_physics.py::test_a_resolved_bounce_is_that_of_a_spring[[]dirk2-*",
+    "test_force_physics.py::test_a_resolved_bounce_is_that_of_a_spring[[]radau3-*",
+    "test_force_physics.py::test_terminal_velocity[[]dirk2-*",
+    "test_force_physics.py::test_terminal_velocity[[]legendre2-*",
     "test_gradients.py::test_gradients_of_rollouts[[]legendre[2345]-*",
     "test_gradients.py::test_gradients_of_rollouts[[]dirk4-*",
     "test_gradients.py::test_gradients_of_rollouts[[]radau3-*",
@@ -39,6 +44,7 @@ THOROUGH = [
     "test_lbfgs.py::test_lbfgs_finds_the_root_of_lm[[]dirk*",
     "test_lbfgs.py::test_lbfgs_finds_the_root_of_lm[[]radau*",
     "test_linear_solver.py::*[[]*-legendre2]",
+    "test_linear_solver.py::test_steps_equal_the_dense_ones[[]tree-dirk2]",
     "test_linearize.py::*[[]legendre3]",
     "test_objectives.py::test_residual_and_matrix_long[[]radau[13]-*",
     "test_objectives.py::test_residual_and_matrix_long[[]legendre*",
@@ -63,7 +69,7 @@ def pytest_collection_modifyitems(config, items):
         same = item.path.stem.removeprefix("test_") in SAME_IN_FLOAT32
         if FLOAT32 and (same or item.get_closest_marker("float64")):
             item.add_marker(pytest.mark.skip(reason="needs float64"))
-        if item.get_closest_marker("slow") and any(fnmatch.fnmatch(item.nodeid, f"*{p}") for p in THOROUGH):
+        if any(fnmatch.fnmatch(item.nodeid, f"*{p}") for p in THOROUGH):
             item.add_marker(pytest.mark.thorough)
     if "thorough" not in config.option.markexpr and not any("::" in a for a in config.args):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("thorough")])

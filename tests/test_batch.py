@@ -61,30 +61,33 @@ def assert_same(a, b) -> None:
         np.testing.assert_array_equal(x, y)
 
 
-@pytest.mark.parametrize(
-    "scheme", ["radau1", *(pytest.param(s, marks=pytest.mark.slow) for s in ("radau2", "legendre2"))]
-)
-def test_equals_the_lanes_own_rollouts(scheme):
+LIMB = [pytest.param(limb, s, marks=pytest.mark.slow) for s in ("radau1", "radau2", "legendre2")]
+
+
+@pytest.mark.parametrize(("make", "scheme"), [(pendulum, "radau1"), *LIMB])
+def test_equals_the_lanes_own_rollouts(make, scheme):
     """Bit for bit those of steps together, of lanes that end well or not; and to rounding those of vmap(rollout)."""
-    start, u = states(16, limb), controls(16)
-    each = jax.jit(jax.vmap(lambda s, u: pbad.rollout(limb(), s, u, options=options(scheme), progress=False)))
+    model = make()
+    start, u = states(16, make), controls(16)
+    each = jax.jit(jax.vmap(lambda s, u: pbad.rollout(model, s, u, options=options(scheme), progress=False)))
     wanted = each(start, u)
-    *got, report = pbad.rollout_batch(limb(), start, u, options=options(scheme), report=True)
+    *got, report = pbad.rollout_batch(model, start, u, options=options(scheme), report=True)
     status = np.asarray(got[1].status)
     print(report, got[1])
-    *together, steps = pbad.rollout_batch(limb(), start, u, options=options(scheme), schedule="step", report=True)
+    *together, steps = pbad.rollout_batch(model, start, u, options=options(scheme), schedule="step", report=True)
     assert_same(got, together)
     gentle = taken((wanted[0].q, wanted[1].status), slice(0, None, 2))
     np.testing.assert_allclose(got[0].q[::2], gentle[0], atol=1e-3 if FLOAT32 else 1e-9)
     np.testing.assert_array_equal(got[1].status[::2], gentle[1])
-    assert report.passes <= steps.passes and report.rounds >= steps.rounds == T
-    assert got[0].q.shape == (16, T, limb().nq) and status.shape == (16, T)
+    assert report.rounds >= steps.rounds == T
+    assert got[0].q.shape == (16, T, model.nq) and status.shape == (16, T)
     assert report.by == "iteration" and report.width == 16 and 0 < report.busy <= 1
     assert (status[::2] == Status.CONVERGED).all()
-    if not FLOAT32:
+    if make is limb and not FLOAT32:
         assert (status == Status.FROZEN).any() and (status[1::2] == Status.CONVERGED).any()
 
 
+@pytest.mark.float64
 def test_with_a_tile_the_others_do_not_matter():
     """The same bits alone, in batches of any size and order, and from the queue."""
     start, u, how = states(11), controls(11), options()
@@ -111,6 +114,7 @@ def test_sick_lanes_leave_the_others_alone():
     np.testing.assert_array_equal(b[1].status[2], [Status.NONFINITE_INPUT] + (T - 1) * [Status.FROZEN])
 
 
+@pytest.mark.float64
 def test_steps_together_for_the_other_schemes():
     """dirk goes by steps, tile after tile."""
     start, u = states(6), controls(6)
@@ -123,6 +127,7 @@ def test_steps_together_for_the_other_schemes():
     )
 
 
+@pytest.mark.float64
 def test_policies():
     """Of the lane's own state, with parameters; the same as the controls that it gives."""
     start, how = states(4), options()
@@ -135,9 +140,10 @@ def test_policies():
     time = jnp.concatenate([start.time[:, None], closed[0].time[:, :-1]], axis=1)
     u = -3.0 * (before[..., :1] - 0.1 * time[..., None])
     np.testing.assert_allclose(closed[0].q, pbad.rollout_batch(pendulum(), start, u, options=how)[0].q, atol=1e-4)
-    assert np.abs(closed[0].q - pbad.rollout_batch(pendulum(), start, None, T, how)[0].q).max() > 1e-2
-    shared = pbad.rollout_batch(pendulum(), start, controls(4)[0], options=how)
-    assert_same(shared, pbad.rollout_batch(pendulum(), start, jnp.stack(4 * [controls(4)[0]]), options=how))
+    row = controls(4)[0]
+    shared = pbad.rollout_batch(pendulum(), start, row, options=how)
+    assert_same(shared, pbad.rollout_batch(pendulum(), start, jnp.stack(4 * [row]), options=how))
+    assert np.abs(closed[0].q - shared[0].q).max() > 1e-2
 
 
 def test_no_steps():
@@ -145,6 +151,7 @@ def test_no_steps():
     assert traj.q.shape == (3, 0, pendulum().nq) and info.status.shape == (3, 0)
 
 
+@pytest.mark.float64
 def test_forward_derivatives():
     """Those of the rollouts; reverse mode is refused by JAX, not wrong."""
     model, how = pendulum(), options()

@@ -143,6 +143,7 @@ def test_one_poisoned_lane_leaves_the_others_alone():
             assert np.all(np.isnan(ill[17]) if failed == "nan" else ill[17] == 0)
 
 
+@pytest.mark.float64
 def test_gradient_of_a_batch_is_the_batch_of_gradients():
     model, end = pbad.chain(2, dtype=DTYPE), pendulums(3)
     v = jnp.asarray(np.random.default_rng(1).normal(size=(5, model.nv)), DTYPE)
