@@ -127,12 +127,10 @@ def test_bad_input(tmp_path, change, words):
         pbad.long_rollout(tmp_path, *job(n_steps=n), **({"every": EVERY} | change))
 
 
-KILLED = 20
-
-
 @pytest.mark.slow
-def test_kill_minus_nine(tmp_path):
-    """At 20 moments, some of them while it writes: it always goes on, loses a chunk at most, and ends with the bits."""
+@pytest.mark.parametrize("kills", [4, 20])
+def test_kill_minus_nine(tmp_path, kills):
+    """At random moments, some of them while it writes: it goes on, loses a chunk at most, and ends with the bits."""
     code = f"""
 import os, sys, time
 sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
@@ -152,10 +150,10 @@ print("ready", flush=True)
 pbad.long_rollout({str(tmp_path / "run")!r}, *job(n_steps=1200), every=10)
 """
     rng, last = random.Random(0), 0
-    for i in range(KILLED + 1):
+    for i in range(kills + 1):
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=os.environ)
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-        if i < KILLED:
+        if i < kills:
             time.sleep(1.0 + 1.5 * rng.random())
             process.send_signal(signal.SIGKILL)
         code_of = process.wait()
