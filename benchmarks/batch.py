@@ -26,13 +26,13 @@ from step_time import start_states
 import pbad_jax as pbad
 from pbad_jax import Body, Geom, Joint, forces
 
-REPEATS = 3
+REPEATS = 2
 
 
 def chains(lanes: int, whipping: bool):
     """Half of them with speeds that whip, or none."""
     model, rng = pbad.chain(10), np.random.default_rng(0)
-    size = np.where((np.arange(lanes) % 2 == 0) | (not whipping), 0.3, 2.0)[:, None]
+    size = np.where((np.arange(lanes) % 2 == 0) | (not whipping), 0.3, 1.2)[:, None]
     q, v = (jnp.asarray(size * rng.normal(size=(lanes, n))) for n in (model.nq, model.nv))
     return model, jax.vmap(lambda q, v: pbad.make_state(model, q, v))(q, v)
 
@@ -141,10 +141,10 @@ def plan(quick: bool) -> list[tuple]:
             functools.partial(cost_of_a_lane, "radau1", (1, 4), 5),
         ]
     else:
-        cases = [functools.partial(schedules, "even", 256, 40, (32, 64), 0.02)]
-        cases += [functools.partial(schedules, "uneven", 256, 40, (32, 64), dt) for dt in (0.02, 0.05)]
-        cases += [functools.partial(schedules, "contact", 256, 100, (32, 64), 0.02)]
-        cases += [functools.partial(cost_of_a_lane, scheme, (1, 16, 128, 1024), 40) for scheme in ("radau1", "radau2")]
+        cases = [functools.partial(schedules, "even", 128, 20, (32,), 0.02)]
+        cases += [functools.partial(schedules, "uneven", 128, 20, (32,), dt) for dt in (0.02, 0.05)]
+        cases += [functools.partial(schedules, "contact", 128, 50, (32,), 0.02)]
+        cases += [functools.partial(cost_of_a_lane, scheme, (1, 16, 128, 1024), 20) for scheme in ("radau1", "radau2")]
     return [(case,) for case in cases]
 
 

@@ -19,6 +19,7 @@ from pbad_jax.schemes import Scheme
 from pbad_jax.step_info import StepInfo
 from pbad_jax.stepping import Trajectory, make_step
 
+CPU_TILE = 32  # more lanes side by side wait more, and leave the caches (benchmarks/results/batch.json)
 SCHEDULES = ("auto", "iteration", "step")
 
 
@@ -103,8 +104,8 @@ def rollout_batch(
         options: see Options.
         queue: states of more trajectories. They follow those of `states` in the result and start as lanes come free.
         tile: how many trajectories are side by side, at any time; the others wait. With the same `tile` the result of
-            a trajectory is the same bit for bit whatever the others are, how many, and in which order. Default: as
-            many as `states` has; on several devices, per device.
+            a trajectory is the same bit for bit whatever the others are, how many, and in which order. On several
+            devices, per device. Default: as many as `states` has, on a CPU at most 32.
         schedule: "iteration", as above; "step": all lanes of a tile make a step, then the next, as vmap(rollout) does.
             "auto": by iterations for the schemes that can (radau and legendre, with on_failure="freeze").
         report: whether to return a Schedule too.
@@ -237,7 +238,7 @@ def _can_iterate(options: Options) -> bool:
 
 def _width(tile: int | None, lanes: int) -> int:
     if tile is None:
-        return lanes
+        return min(lanes, CPU_TILE) if jax.default_backend() == "cpu" else lanes
     if isinstance(tile, bool) or not isinstance(tile, numbers.Integral) or tile < 1:
         raise OptionError(f"tile is {tile!r}; it must be an integer ≥ 1, or None")
     return int(tile)
