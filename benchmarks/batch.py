@@ -176,9 +176,14 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
         right.plot(
             [r["lanes"] for r in own], [r["us_per_lane_and_step"] for r in own], mark, color="black", label=scheme
         )
-    right.set(xscale="log", yscale="log", xlabel="lanes", ylabel="µs a lane and step", title="10 links, dt = 0.05 s")
-    right.grid(True, which="both", alpha=0.2)
-    right.legend()
+    if any(r["what"] == "lanes" for r in rows):
+        right.set(
+            xscale="log", yscale="log", xlabel="lanes", ylabel="µs a lane and step", title="10 links, dt = 0.05 s"
+        )
+        right.grid(True, which="both", alpha=0.2)
+        right.legend()
+    else:
+        right.set_axis_off()
     figure.suptitle(title, fontsize=9)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
