@@ -19,7 +19,7 @@ from pbad_jax.schemes import Scheme
 from pbad_jax.step_info import StepInfo
 from pbad_jax.stepping import Trajectory, make_step
 
-CPU_TILE = 32  # more lanes side by side wait more, and leave the caches (benchmarks/results/batch.json)
+CPU_TILE = 32  # quicker than 128 side by side, even lanes or uneven (benchmarks/results/batch.json)
 SCHEDULES = ("auto", "iteration", "step")
 
 
@@ -89,7 +89,7 @@ def rollout_batch(
     """Rollouts from many states: no lane waits for the harder steps of another.
 
     Every pass over the lanes is one Levenberg–Marquardt iteration of each; a lane whose step is solved goes on with its
-    next one (the paper's scheme for GPUs). States, statuses and iteration counts are those of the lanes' own rollouts.
+    next one (the paper's scheme for GPUs). Steps are those of the lanes' own rollouts, to rounding.
     For gradients use `jax.vmap(rollout)`: reverse mode through this loop is refused by JAX. Where the first axis of
     `states` is spread over the devices of a mesh (jax.sharding), every device works on its own lanes, and so is the
     result spread.
@@ -167,7 +167,7 @@ def _share(states: State) -> _Share | None:
     """Where `states` say that each device has lanes of its own; None: one device, or inside jit."""
     if isinstance(states.q, jax.core.Tracer):
         return None
-    s = states.q.sharding
+    s = getattr(states.q, "sharding", None)
     if not isinstance(s, NamedSharding) or s.is_fully_replicated:
         return None
     if not s.spec or s.spec[0] is None or any(axis is not None for axis in s.spec[1:]):

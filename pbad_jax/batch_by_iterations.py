@@ -5,8 +5,8 @@ GPU) a lane whose iteration ends a step commits it and goes on with its next ste
 are served side by side; a slot whose trajectory is over takes the next one that waits. So the work is the sum of the
 iterations of all steps, and what a slot computes does not depend on the others.
 
-Commits cost about as much as an iteration, so a pass goes on until a part of the slots is ready for one: READY, or all,
-which is a step of every lane at a time.
+A commit takes kinematics and a mass matrix of all slots, so a pass goes on until a part of the slots is ready for one:
+READY, or all, which is a step of every lane at a time.
 """
 
 from collections.abc import Callable

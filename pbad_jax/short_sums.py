@@ -1,8 +1,8 @@
 """Sums over axes of a few numbers, which every product of small matrices is made of. Knows no physics.
 
 On CPUs jaxlib (0.10) hands every sum to a library, YNNPACK, and starts its threads for it. For sums of three or four
-numbers that costs several times the sum, in a batch and alone, and as much in compiling. `short_sum` is the same sum in
-a form that XLA does not hand over: it compiles the loop itself. To be dropped when a plain `jnp.sum` is as fast again
+numbers that costs a batch several times the sum; a single lane hardly notices. `short_sum` is the same sum in a form
+that XLA does not hand over: it compiles the loop itself. To be dropped when a plain `jnp.sum` is as fast again
 (benchmarks/README.md has the figures).
 """
 

@@ -184,6 +184,10 @@ def _digest(chunk: dict[str, np.ndarray]) -> str:
     return h.hexdigest()
 
 
+class _Foreign(CheckpointError):
+    """A sound file of another job or a newer pbad_jax: never to be written over."""
+
+
 def _chunks_so_far(folder: pathlib.Path, job: str, n_steps: int, damaged: str) -> list[dict[str, np.ndarray]]:
     """The chunks of this job from the first step on, without a gap, until one that is missing or to be redone."""
     found = {}
@@ -196,7 +200,7 @@ def _chunks_so_far(folder: pathlib.Path, job: str, n_steps: int, damaged: str) -
         try:
             chunk, last = _read(found[done], job, done)
         except CheckpointError as error:
-            if damaged == "raise" or "another job" in str(error):
+            if damaged == "raise" or isinstance(error, _Foreign):
                 raise
             warnings.warn(f"{error}; it is made again", stacklevel=3)
             break
@@ -216,12 +220,12 @@ def _read(path: pathlib.Path, job: str, first: int) -> tuple[dict[str, np.ndarra
         reason = f"{type(error).__name__}: {str(error).split('.')[0]}"
         raise CheckpointError(f'{str(path)!r} cannot be read ({reason}): remove it, or pass damaged="redo"') from None
     if about["format"] != FORMAT or version > FORMAT_VERSION:
-        raise CheckpointError(
+        raise _Foreign(
             f"{str(path)!r} is {about['format']!r}, format version {version}; this pbad_jax reads {FORMAT!r} up to "
             f"version {FORMAT_VERSION}: update pbad_jax, or take another folder"
         )
     if about["job"] != job:
-        raise CheckpointError(
+        raise _Foreign(
             f"{str(path)!r} is of another job: the model, forces, options, tile, schedule, first states or controls "
             "differ; take another folder, or the arguments of the first call"
         )
