@@ -14,6 +14,17 @@ from importlib.metadata import PackageNotFoundError, version
 import jax
 
 RESULTS = pathlib.Path(__file__).parent / "results"
+OWN_SUMS = "--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_DOT"
+
+
+def compile_sums() -> None:
+    """For comparisons, before JAX starts: XLA compiles every engine's sums instead of handing them to YNNPACK.
+
+    jaxlib 0.10 hands over also sums of three numbers, on CPUs; we have our own sums (`pbad_jax/short_sums.py`),
+    the rivals do not.
+    """
+    if version("jaxlib").startswith("0.10."):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {OWN_SUMS}".strip()
 
 
 def environment() -> dict:
@@ -32,6 +43,7 @@ def environment() -> dict:
         "load": os.getloadavg(),
         "python": platform.python_version(),
         "versions": versions,
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
     }
