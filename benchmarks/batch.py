@@ -42,7 +42,7 @@ def boxes(lanes: int):
     box = Body("box", 1.0, inertia=np.eye(3) * 0.01, joints=[Joint("free")], geoms=[Geom("box", (0.1, 0.1, 0.1))])
     model = pbad.build_model([box])
     ground = forces.half_space((0.0, 0.0, 1.0), 0.0)
-    model = pbad.with_forces(model, *model.forces, forces.contact(model, ground, friction=0.5, time_constant=0.02))
+    model = pbad.with_forces(model, forces.contact(model, ground, friction=0.5, time_constant=0.02))
     rng = np.random.default_rng(0)
     high = np.where(np.arange(lanes) % 2 == 0, 0.1, rng.uniform(0.2, 2.0, lanes))
     turn = np.where(np.arange(lanes) % 2 == 0, 0.0, 1.0)[:, None] * rng.normal(size=(lanes, 3))

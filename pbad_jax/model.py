@@ -347,9 +347,14 @@ def with_forces(model: Model, *forces) -> Model:
     """The model with more forces; nothing is replaced. Their numbers take the model's dtype.
 
     Raises:
-        ModelError: something without the method `load` of forces/law.py.
+        ModelError: something without the method `load` of forces/law.py, or a force that the model carries already.
     """
     for force in forces:
+        if any(force is known for known in model.forces):
+            raise ModelError(
+                f"with_forces: this {type(force).__name__} is in the model already and would act twice; "
+                "pass only the new forces"
+            )
         if not callable(getattr(force, "load", None)):
             raise ModelError(
                 f"with_forces: {force!r:.60} is no force; it needs a method load(model, at), see pbad_jax.forces.law"

@@ -672,6 +672,7 @@ REFUSED = [
     (lambda: one_body(type="hinge", friction_loss=-0.5), ["friction_loss", "'elbow'", "-0.5"]),
     (lambda: one_body(type="hinge", stiffness=NAN), ["stiffness", "'elbow'", "nan"]),
     (lambda: pbad.with_forces(creature(), "wind"), ["with_forces", "'wind'", "load"]),
+    (lambda: (lambda m: pbad.with_forces(m, m.forces[0]))(creature()), ["with_forces", "already", "twice"]),
     (lambda: pbad.with_forces(creature(), forces.drag(1.0), None), ["with_forces", "None", "load"]),
 ]  # fmt: skip
 

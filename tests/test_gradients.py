@@ -56,7 +56,7 @@ def creature(touching: bool) -> pbad.Model:
             forces.contact(model, ground, friction=0.6, stick_speed=0.1, time_constant=0.03),
             forces.connect(model, "hand", "shin", other_point=(0.0, 0.1, 0.0), stiffness=40.0, damping=1.0),
         ]
-    return pbad.with_forces(model, *model.forces, *more)
+    return pbad.with_forces(model, *more)
 
 
 @functools.cache
@@ -72,7 +72,7 @@ def limb() -> pbad.Model:
     ]
     drives = [Actuator("hip", gear=1.5, gain=4.0, bias=(0.1, -4.0, -0.2), control_range=(-1, 1))]
     model = pbad.build_model(bodies, actuators=drives, gravity=(0.3, -0.2, -9.0), name="limb", dtype=DTYPE)
-    return pbad.with_forces(model, *model.forces, forces.drag(0.3))
+    return pbad.with_forces(model, forces.drag(0.3))
 
 
 MODELS = {"touching": lambda: creature(True), "free": lambda: creature(False), "limb": limb}

@@ -78,7 +78,7 @@ def test_loops_are_not_for_the_tree_solve(monkeypatch):
     """A force that couples links is refused by linear_solver='tree', and makes "auto" take matrices."""
     monkeypatch.setattr(options, "LARGE", 1)
     chain = pbad.chain(3, joint="hinge")
-    loop = pbad.with_forces(chain, *chain.forces, pbad.forces.connect(chain, "link0", "link2"))
+    loop = pbad.with_forces(chain, pbad.forces.connect(chain, "link0", "link2"))
     state = pbad.make_state(loop)
     with pytest.raises(pbad.OptionError, match="'tree', but Attachment couples links"):
         jax.eval_shape(pbad.make_step(pbad.Options(dt=0.01, scheme="radau1", linear_solver="tree")), loop, state)
