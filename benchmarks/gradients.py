@@ -15,7 +15,6 @@ rows "memory" compile the library's gradient program for 50, 100 and 200 steps a
 
 import dataclasses
 import functools
-import multiprocessing
 import pathlib
 import statistics
 import time
@@ -25,12 +24,13 @@ import jax.numpy as jnp
 import numpy as np
 import rivals
 from common import compile_sums, run
+from remotes import Remote
 
 import pbad_jax as pbad
 
 STEP_SIZES = {"pbad": (0.001, 0.02), "rival": (0.001,)}  # s; rivals cost the same at every dt
 REPEATS, PATIENCE = 5, 15.0  # s for all repeats of one program
-BUDGET = {"forward": 180.0, "gradient": 600.0, "": 600.0}  # s for one compilation of one engine; for anything else
+BUDGET = {"forward": 180.0, "gradient": 600.0}  # s for one compilation of one engine
 OURS, RIVALS = ("radau1", "radau2"), ("mjx", "brax", "jaxsim")
 LIMITED = {
     "mjx, joint limits": {},
@@ -49,10 +49,12 @@ def ours(scheme: str, n: int, **options) -> rivals.Engine:
     model = pbad.chain(n)
     return rivals.Engine(
         model=model,
+        nq=model.nq,
         dofs=model.nv,
         start=pbad.make_state,
         step=lambda model, s, dt: step(model, s, None, dt)[0],
         q=lambda s: s.q,
+        v=lambda s: s.v,
         with_parameters=changed,
     )
 
@@ -61,8 +63,10 @@ def engine(name: str, n: int) -> rivals.Engine:
     if name in OURS:
         return ours(name, n)
     if name in LIMITED:
-        return rivals.mjx(n, limited=True, **LIMITED[name])
-    return {"mjx": rivals.mjx, "brax": rivals.brax, "jaxsim": rivals.jaxsim}[name](n)
+        return rivals.mjx(rivals.chain_mjcf(n, limited=True), **LIMITED[name])
+    if name == "jaxsim":
+        return rivals.jaxsim(n)
+    return {"mjx": rivals.mjx, "brax": rivals.brax}[name](rivals.chain_mjcf(n))
 
 
 def loss_of(e: rivals.Engine, steps: int):
@@ -143,59 +147,13 @@ class Worker:
         return {"difference_error": abs(slope - difference) / abs(difference)}
 
 
-def serve(pipe, name: str, n: int) -> None:
-    """Answers (method, arguments) with what a Worker's method returns, or {"failure": first line of the exception}."""
-    worker = None
-    while True:
-        method, arguments = pipe.recv()
-        try:
-            worker = worker or Worker(name, n)
-            pipe.send(getattr(worker, method)(*arguments))
-        except Exception as e:  # every failure of a rival is a result
-            first = (str(e).strip().splitlines() or [""])[0]
-            pipe.send({"failure": f"{type(e).__name__}: {first[:200]}"})
-
-
-class Remote:
-    """A Worker in another process; after a failure it answers no more."""
-
-    def __init__(self, name: str, n: int):
-        self.name, self.failure = name, ""
-        context = multiprocessing.get_context("spawn")
-        self.pipe, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other, name, n), daemon=True)
-        self.process.start()
-
-    def ask(self, method: str, *arguments) -> None:
-        if not self.failure:
-            self.pipe.send((method, arguments))
-
-    def answer(self, kind: str = "") -> dict:
-        if self.failure:
-            return {"failure": self.failure}
-        try:
-            if self.pipe.poll(BUDGET[kind]):
-                found = self.pipe.recv()
-            else:
-                found = {"failure": f"nothing within {BUDGET[kind]:.0f} s"}
-                self.stop()
-        except EOFError:
-            found = {"failure": "the process ended (out of memory?)"}
-        self.failure = found.get("failure", "")
-        return found
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.join()
-
-
 failed_before: dict[str, str] = {}  # engines that did not finish a smaller size
 
 
 def measure(links: int, lengths: tuple[int, ...], names: tuple[str, ...]) -> list[dict]:
     """Rows of all engines for one number of links."""
     rows = [{"engine": n, "links": links, "failure": failed_before[n]} for n in names if n in failed_before]
-    remotes = [Remote(n, links) for n in names if n not in failed_before]
+    remotes = [Remote(Worker, n, links) for n in names if n not in failed_before]
     growth: dict = {r.name: [] for r in remotes}
     for steps in lengths:
         made = {r.name: {"engine": r.name, "links": links, "dofs": 2 * links, "steps": steps} for r in remotes}
@@ -203,7 +161,7 @@ def measure(links: int, lengths: tuple[int, ...], names: tuple[str, ...]) -> lis
             for remote in remotes:
                 remote.ask("compile", kind, steps)
             for remote in remotes:
-                found = remote.answer(kind)
+                found = remote.answer(BUDGET[kind])
                 made[remote.name] |= {k if k == "failure" else f"{kind}_{k}": x for k, x in found.items()}
         rows += timings(remotes, made, growth)
     for remote in remotes:

@@ -66,7 +66,7 @@ def mjx(what: str, links: int, lanes: int) -> dict:
     try:
         import rivals
 
-        engine = rivals.mjx(links)
+        engine = rivals.mjx(rivals.chain_mjcf(links))
     except ImportError as error:
         return row | {"failure": f"not installed: {error}"}
     q = jnp.zeros((lanes, engine.dofs)).at[:, 0].set(jnp.pi / 2)

@@ -20,14 +20,16 @@ class Engine(NamedTuple):
     """What a benchmark needs of a simulator. `with_parameters` takes a factor of all masses and gravity, m/s² down."""
 
     model: Any
+    nq: int
     dofs: int
     start: Callable  # (model, q, v) -> state
     step: Callable  # (model, state, dt) -> state
     q: Callable  # state -> joint angles
+    v: Callable  # state -> joint rates
     with_parameters: Callable  # (model, factor (), gravity ()) -> model
 
 
-def chain_mjcf(n: int, limited: bool = False) -> str:
+def chain_mjcf(n: int, limited: bool = False, integrator: str = "Euler") -> str:
     """A chain of n capsules, 1 m and 1 kg each, universal joints between them; nothing touches."""
     sys.setrecursionlimit(10000)
     kind = 'limited="true" range="-2 2"' if limited else 'limited="false"'
@@ -40,7 +42,8 @@ def chain_mjcf(n: int, limited: bool = False) -> str:
         return f'<body pos="0 0 {-1 if i else 0}">{joints}{geom}{link(i + 1)}</body>'
 
     return (
-        f'<mujoco><compiler angle="radian"/><option gravity="0 0 {-GRAVITY}"><flag contact="disable"/></option>'
+        '<mujoco><compiler angle="radian"/>'
+        f'<option integrator="{integrator}" gravity="0 0 {-GRAVITY}"><flag contact="disable"/></option>'
         '<custom><numeric name="matrix_inv_iterations" data="0"/></custom>'
         f'<default><geom contype="0" conaffinity="0"/></default><worldbody>{link(0)}</worldbody></mujoco>'
     )
@@ -80,11 +83,11 @@ def chain_sdf(n: int) -> str:
     return f'<sdf version="1.10"><model name="chain">{"".join(parts)}</model></sdf>'
 
 
-def mjx(n: int, limited: bool = False, **options) -> Engine:
+def mjx(xml: str, **options) -> Engine:
     """MuJoCo's own port; `options` of its solver."""
     mujoco: Any = importlib.import_module("mujoco")
     X: Any = importlib.import_module("mujoco.mjx")
-    m = mujoco.MjModel.from_xml_string(chain_mjcf(n, limited))
+    m = mujoco.MjModel.from_xml_string(xml)
     for name, value in options.items():
         setattr(m.opt, name, value)
     data = X.make_data(m)
@@ -96,19 +99,22 @@ def mjx(n: int, limited: bool = False, **options) -> Engine:
 
     return Engine(
         model=X.put_model(m),
+        nq=m.nq,
         dofs=m.nv,
         start=lambda model, q, v: data.replace(qpos=q, qvel=v),
         step=lambda model, s, dt: X.step(model.tree_replace({"opt.timestep": dt}), s),
         q=lambda s: s.qpos,
+        v=lambda s: s.qvel,
         with_parameters=changed,
     )
 
 
-def brax(n: int) -> Engine:
-    """The generalized pipeline with the exact inverse of the mass matrix (the default one is off by 20 % in energy)."""
+def brax(xml: str) -> Engine:
+    """The generalized pipeline; `chain_mjcf` asks for the exact inverse of the mass matrix (the default one is off by
+    20 % in energy)."""
     pipeline: Any = importlib.import_module("brax.generalized.pipeline")
     mjcf: Any = importlib.import_module("brax.io.mjcf")
-    system = mjcf.loads(chain_mjcf(n))
+    system = mjcf.loads(xml)
 
     def changed(model, factor, gravity):
         inertia = model.link.inertia
@@ -120,14 +126,16 @@ def brax(n: int) -> Engine:
     def step(model, s, dt):
         return pipeline.step(model.tree_replace({"opt.timestep": dt}), s, jnp.zeros(model.act_size()))
 
-    return Engine(system, system.qd_size(), pipeline.init, step, lambda s: s.q, changed)
+    return Engine(
+        system, system.q_size(), system.qd_size(), pipeline.init, step, lambda s: s.q, lambda s: s.qd, changed
+    )
 
 
-def jaxsim(n: int) -> Engine:
-    """Semi-implicit Euler on a fixed base."""
+def jaxsim(n: int, integrator: str = "SemiImplicitEuler") -> Engine:
+    """A chain on a fixed base."""
     js: Any = importlib.import_module("jaxsim.api")
     logging.disable(logging.WARNING)
-    kind = js.model.IntegratorType.SemiImplicitEuler
+    kind = getattr(js.model.IntegratorType, integrator)
     model = js.model.JaxSimModel.build_from_model_description(
         chain_sdf(n), time_step=0.001, integrator=kind, is_urdf=False, gravity=GRAVITY
     )
@@ -146,10 +154,12 @@ def jaxsim(n: int) -> Engine:
 
     return Engine(
         model=model,
+        nq=model.dofs(),
         dofs=model.dofs(),
         start=start,
         step=lambda model, s, dt: js.model.step(dataclasses.replace(model, time_step=dt), s),
         q=lambda s: s.joint_positions[np.argsort(order)],
+        v=lambda s: s.joint_velocities[np.argsort(order)],
         with_parameters=changed,
     )
 

@@ -1,0 +1,51 @@
+"""Engines in processes of their own, so that one that does not finish compiling, or dies, can be told and stopped."""
+
+import multiprocessing
+
+
+def serve(pipe, worker_class, arguments: tuple) -> None:
+    """Answers (method, arguments) with what a worker's method returns, or {"failure": first line of the exception}."""
+    worker = None
+    while True:
+        method, more = pipe.recv()
+        try:
+            worker = worker or worker_class(*arguments)
+            pipe.send(getattr(worker, method)(*more))
+        except Exception as e:  # every failure of a rival is a result
+            first = (str(e).strip().splitlines() or [""])[0]
+            pipe.send({"failure": f"{type(e).__name__}: {first[:200]}"})
+
+
+class Remote:
+    """A worker_class(name, *arguments) in another process; after a failure it answers no more."""
+
+    def __init__(self, worker_class, name: str, *arguments):
+        self.name, self.failure = name, ""
+        context = multiprocessing.get_context("spawn")
+        self.pipe, other = context.Pipe()
+        self.process = context.Process(target=serve, args=(other, worker_class, (name, *arguments)), daemon=True)
+        self.process.start()
+        other.close()  # or the end of the process would not be seen
+
+    def ask(self, method: str, *arguments) -> None:
+        if not self.failure:
+            self.pipe.send((method, arguments))
+
+    def answer(self, budget: float = 600.0) -> dict:
+        """What the method asked for returned, within a budget of seconds."""
+        if self.failure:
+            return {"failure": self.failure}
+        try:
+            if self.pipe.poll(budget):
+                found = self.pipe.recv()
+            else:
+                found = {"failure": f"nothing within {budget:.0f} s"}
+                self.stop()
+        except EOFError:
+            found = {"failure": "the process ended (out of memory?)"}
+        self.failure = found.get("failure", "")
+        return found
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
