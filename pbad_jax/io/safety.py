@@ -107,7 +107,7 @@ def cut(text: str, length: int = 40) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """`"; did you mean 'x'?"`, or what is known, or nothing."""
-    known = sorted({k for k in known if k})
+    known = sorted({k for k in known if k and k != word})
     close = difflib.get_close_matches(word[:200], known[:5000], n=1, cutoff=0.5)
     if close:
         return f"; did you mean {close[0]!r}?"
