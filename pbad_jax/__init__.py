@@ -4,7 +4,7 @@ Pan & Manocha, "Time Integrating Articulated Body Dynamics Using Position-Based 
 is a pure function of pytrees; nothing runs at import, and no JAX setting is touched.
 """
 
-from pbad_jax import forces
+from pbad_jax import forces, newton_euler
 from pbad_jax.actuators import Actuator, motors, with_actuators
 from pbad_jax.batch import Schedule, rollout_batch
 from pbad_jax.build import Body, Geom, Joint, build_model
@@ -84,6 +84,7 @@ __all__ = [
     "make_state",
     "make_step",
     "motors",
+    "newton_euler",
     "potential_energy",
     "radau",
     "retract",

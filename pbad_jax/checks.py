@@ -1,10 +1,13 @@
 """What every checked input goes through: numbers, vectors, ranges; one clear error each."""
 
+import math
+import numbers
+
 import jax
 import jax.core
 import numpy as np
 
-from pbad_jax.errors import ModelError
+from pbad_jax.errors import ModelError, OptionError
 
 
 def vector(x, size: int, what: str, error: type[Exception] = ModelError) -> np.ndarray:
@@ -65,6 +68,15 @@ def above_zero(x, what: str) -> float:
     if value <= 0:
         raise ModelError(f"{what} is {value:g}; it must be > 0")
     return value
+
+
+def step_size(dt) -> float:
+    """Dt as one finite float > 0, s."""
+    if isinstance(dt, bool) or not isinstance(dt, numbers.Real):
+        raise OptionError(f"dt is {dt!r} ({type(dt).__name__}); it must be one number, s")
+    if not (math.isfinite(dt) and float(dt) > 0):
+        raise OptionError(f"dt is {dt}; it must be positive and finite, s")
+    return float(dt)
 
 
 def one_of(x, allowed: tuple[str, ...], what: str, error: type[Exception] = ModelError) -> str:

@@ -7,6 +7,7 @@ import numbers
 
 import jax.numpy as jnp
 
+from pbad_jax.checks import step_size
 from pbad_jax.dynamics import TWINS, coupling
 from pbad_jax.errors import OptionError
 from pbad_jax.forces.law import acting, is_conservative
@@ -64,11 +65,7 @@ class Options:
     condition: bool = False
 
     def __post_init__(self):
-        if isinstance(self.dt, bool) or not isinstance(self.dt, numbers.Real):
-            raise OptionError(f"dt is {self.dt!r} ({type(self.dt).__name__}); it must be one number, s")
-        if not (math.isfinite(self.dt) and self.dt > 0):
-            raise OptionError(f"dt is {self.dt}; it must be positive and finite, s")
-        object.__setattr__(self, "dt", float(self.dt))
+        object.__setattr__(self, "dt", step_size(self.dt))
         if isinstance(self.scheme, str):
             object.__setattr__(self, "scheme", NAMES[_choice("scheme", self.scheme, tuple(NAMES))]())
         if not isinstance(self.scheme, Scheme | Dirk | Variational):

@@ -108,6 +108,12 @@ def rollout(
     """
     if not isinstance(options, Options):
         raise OptionError(f"rollout needs options=Options(dt=...); got {options!r:.60}")
+    controls, n_steps = checked_rollout(model, state, controls, n_steps)
+    return _rollout(model, state, controls, n_steps, options, bool(report_progress.wanted(progress)))
+
+
+def checked_rollout(model: Model, state: State, controls: Any, n_steps: Any) -> tuple[jax.Array | None, int]:
+    """The controls (n_steps,nu) or None, and n_steps; clear errors before anything is compiled."""
     if controls is None and n_steps is None:
         raise OptionError("rollout needs n_steps, or controls of shape (T, nu)")
     if controls is not None:
@@ -115,14 +121,14 @@ def rollout(
         if controls.ndim != 2 or controls.shape[1] != model.nu:
             raise StateError(f"controls have shape {controls.shape}; wanted (T, {model.nu}) for this model")
         n_steps = controls.shape[0] if n_steps is None else n_steps
-    if isinstance(n_steps, bool) or not isinstance(n_steps, numbers.Integral) or n_steps < 0:
+    if isinstance(n_steps, bool) or not isinstance(n_steps, numbers.Integral) or int(n_steps) < 0:
         raise OptionError(f"n_steps is {n_steps!r}; it must be an integer ≥ 0")
     if controls is not None and controls.shape[0] < n_steps:
         raise StateError(f"controls cover {controls.shape[0]} steps but n_steps is {n_steps}: give one row a step")
     if controls is not None:
         controls = controls[:n_steps]
-    checked(model, state, None)  # a clear error before compiling
-    return _rollout(model, state, controls, int(n_steps), options, bool(report_progress.wanted(progress)))
+    checked(model, state, None)
+    return controls, int(n_steps)
 
 
 @functools.partial(jax.jit, static_argnames=("n_steps", "options", "progress"))

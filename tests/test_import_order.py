@@ -37,6 +37,7 @@ STEPS = [
     "substeps",
     "attempt",
     "stepping",
+    "newton_euler",
     "batch_by_iterations",
     "batch",
     "linearization",
