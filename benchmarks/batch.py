@@ -8,10 +8,16 @@ strikes come at other times. Each is run by the jitted vmapped rollout, and by r
 whole and with tiles; in turn, so that ratios mean something.
 
 "lanes": microseconds a lane and step against the number of lanes, all near horizontal, radau(1) and radau(2).
+
+"sick": gentle chains, one in a hundred replaced by NaN or by a chain that turns at 1e4 rad/s; time beside the same batch
+without those, and whether the healthy lanes have the same bits. "memory": most resident memory of a process of its own.
 """
 
+import dataclasses
 import functools
+import multiprocessing
 import pathlib
+import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -134,6 +140,62 @@ def cost_of_a_lane(scheme: str, lanes: tuple[int, ...], steps: int) -> list[dict
     ]  # fmt: skip
 
 
+def sick(lanes: int, steps: int) -> dict:
+    """A batch with pathological lanes beside the same without them."""
+    model, states = chains(lanes, False)
+    options = pbad.Options(dt=0.02, scheme="radau1")
+    ill = np.arange(lanes) % 100 == 50
+    fast = 1e4 * np.random.default_rng(1).normal(size=(lanes, model.nv))
+    wrong = np.where(np.arange(lanes)[:, None] % 200 == 50, np.nan, fast)
+    mixed = dataclasses.replace(states, v=jnp.where(jnp.asarray(ill)[:, None], wrong, states.v))
+    well = jax.tree.map(lambda x: x[~ill], states)
+    samples, out = {"all": [], "well": []}, {}
+    for _ in range(REPEATS + 1):
+        for name, given in (("all", mixed), ("well", well)):
+            began = time.perf_counter()
+            out[name] = jax.block_until_ready(pbad.rollout_batch(model, given, None, steps, options))
+            samples[name].append(time.perf_counter() - began)
+    same = all(
+        np.array_equal(np.asarray(a)[~ill], np.asarray(b))
+        for a, b in zip(out["all"][0], out["well"][0])
+    )  # fmt: skip
+    least = {name: min(s[1:]) for name, s in samples.items()}
+    status = np.asarray(out["all"][1].status)
+    return {
+        "what": "sick", "lanes": lanes, "steps": steps, "dt": 0.02, "sick_lanes": int(ill.sum()),
+        "failed_lanes": int((status != 0).any(axis=1).sum()), "healthy_bits_equal": same,
+        "s": round(least["all"], 3), "s_without": round(least["well"], 3),
+        "ratio": round(least["all"] / least["well"], 3),
+    }  # fmt: skip
+
+
+def memory_of(lanes: int, steps: int, pipe) -> None:
+    jax.config.update("jax_enable_x64", True)
+    model, states = chains(lanes, False)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.perf_counter()
+    _, info = jax.block_until_ready(pbad.rollout_batch(model, states, None, steps, pbad.Options(0.02, "radau1")))
+    seconds, most = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    results = lanes * steps * (model.nq + model.nv) * 8
+    pipe.send({
+        "what": "memory", "lanes": lanes, "steps": steps, "dt": 0.02, "failed_steps": int(np.sum(info.status != 0)),
+        "mib_before": round(before / 1024), "mib_most": round(most / 1024), "mib_of_results": round(results / 2**20),
+        "s_with_compilation": round(seconds, 1),
+    })  # fmt: skip
+
+
+def memory(lanes: int, steps: int) -> dict:
+    """In a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=memory_of, args=(lanes, steps, there))
+    process.start()
+    there.close()
+    row = here.recv()
+    process.join()
+    return row
+
+
 def plan(quick: bool) -> list[tuple]:
     if quick:
         cases = [
@@ -144,6 +206,7 @@ def plan(quick: bool) -> list[tuple]:
         cases = [functools.partial(schedules, "even", 128, 20, (32,), 0.02)]
         cases += [functools.partial(schedules, "uneven", 128, 20, (32,), dt) for dt in (0.02, 0.05)]
         cases += [functools.partial(schedules, "contact", 128, 50, (32,), 0.02)]
+        cases += [functools.partial(sick, 4096, 10), functools.partial(memory, 65536, 2)]
         cases += [functools.partial(cost_of_a_lane, scheme, (1, 16, 128, 1024), 20) for scheme in ("radau1", "radau2")]
     return [(case,) for case in cases]
 

@@ -51,6 +51,8 @@ THOROUGH = [
     "test_gradients.py::test_gradients_of_rollouts[[]radau3-*",
     "test_gradients.py::test_gradients_of_rollouts[[]variational-*",
     "test_gradients.py::test_gradients_of_rollouts[[]dirk2-*",
+    "test_gradients.py::test_gradients_of_rollouts[[]radau1-100-*",
+    "test_gradients.py::test_gradients_of_rollouts[[]radau2-100-limb]",
     "test_gradients.py::test_second_derivatives[[]limb-*",
     "test_hostile_files.py::test_fuzz_long*",
     "test_kinematics.py::test_transforms_and_fields_long",

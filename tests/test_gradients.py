@@ -60,22 +60,32 @@ def creature(touching: bool) -> pbad.Model:
 
 
 @functools.cache
-def limb() -> pbad.Model:
-    """A driven hinge and a ball, with springs and drag: little to compile."""
+def limb(touching: bool = False) -> pbad.Model:
+    """A driven hinge and a ball, with springs and drag: little to compile. `touching`: it slides on the ground."""
     inertia = np.diag([2.0, 3.0, 4.0]) * 1e-2
     soft = {"stiffness": 3.0, "damping": 0.3, "armature": 0.02}
     bodies = [
         Body("thigh", 1.0, (0.1, 0.0, -0.2), inertia, joints=[Joint("hinge", (0, 0.6, 0.8), name="hip", **soft)]),
         Body(
-            "shin", 1.0, (0.0, 0.1, -0.2), inertia, "thigh", (0, 0, -0.4), joints=[Joint("ball", name="knee", **soft)]
+            "shin", 1.0, (0.0, 0.1, -0.2), inertia, "thigh", (0, 0, -0.4), joints=[Joint("ball", name="knee", **soft)],
+            geoms=[Geom("capsule", (0.05, 0.2), position=(0, 0, -0.2))] if touching else [],
         ),
-    ]
+    ]  # fmt: skip
     drives = [Actuator("hip", gear=1.5, gain=4.0, bias=(0.1, -4.0, -0.2), control_range=(-1, 1))]
     model = pbad.build_model(bodies, actuators=drives, gravity=(0.3, -0.2, -9.0), name="limb", dtype=DTYPE)
-    return pbad.with_forces(model, forces.drag(0.3))
+    model = pbad.with_forces(model, forces.drag(0.3))
+    if not touching:
+        return model
+    ground = forces.half_space((0.1, 0.0, 1.0), -0.79)
+    return pbad.with_forces(model, forces.contact(model, ground, friction=0.6, stick_speed=0.1, time_constant=0.05))
 
 
-MODELS = {"touching": lambda: creature(True), "free": lambda: creature(False), "limb": limb}
+MODELS = {
+    "touching": lambda: creature(True),
+    "free": lambda: creature(False),
+    "limb": limb,
+    "limb on the ground": lambda: limb(touching=True),
+}
 
 
 def start(model: pbad.Model, seed: int = 0) -> pbad.State:
@@ -94,6 +104,8 @@ LONG = [
     ("radau2", 10, "touching"), ("dirk2", 10, "limb"), ("radau2", 100, "limb"),
     ("radau3", 10, "limb"), ("dirk4", 10, "limb"), ("variational", 10, "limb"),
     *((f"legendre{K}", 10, "limb") for K in (2, 3, 4, 5)),
+    *((s, 100, "limb") for s in ("radau1", "radau3", "dirk2", "dirk4", "variational", "legendre3")),
+    *((s, 100, "limb on the ground") for s in ("radau1", "radau2", "radau3", "dirk2", "dirk4", "variational")),
 ]  # fmt: skip
 
 

@@ -1,0 +1,100 @@
+"""The paper's figure of energy: explicit methods beside position-based steps, on a chain that swings down.
+
+    python benchmarks/paper_energy.py [--quick] [--name paper_energy] [--out DIR]
+
+10 links, dt = 0.0025 s, ten seconds: forward Euler, semi-implicit Euler, RK2, legendre(2), legendre(3), radau(2).
+100 links, dt = 0.0025 s, ten seconds: RK2, RK3, legendre(2), legendre(3), radau(2). Straight and horizontal, at rest.
+
+The paper: forward and semi-implicit Euler are not stable at 10 links, the second order scheme is stable and loses
+energy, RK2 and the third order scheme keep it; with 100 links RK2 is not stable and RK3 is. A row says whether a run
+reached the end, and the energy's largest gain and loss as fractions of m g L / 2 and its value at 200 moments.
+"""
+
+import dataclasses
+import functools
+import pathlib
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from common import run
+
+import pbad_jax as pbad
+from pbad_jax import newton_euler
+
+DT, GRAVITY = 0.0025, 9.81
+CASES = {
+    10: ("forward_euler", "semi_implicit_euler", "rk2", "legendre2", "legendre3", "radau2"),
+    100: ("rk2", "rk3", "legendre2", "legendre3", "radau2"),
+}
+
+
+def measure(links: int, method: str, span: float) -> dict:
+    """Energies of one run, of what is left of it where it fails."""
+    model, steps = pbad.chain(links), round(span / DT)
+    state = pbad.make_state(model, q=jnp.zeros(model.nq).at[0].set(jnp.pi / 2))
+    began = time.perf_counter()
+    if method in newton_euler.METHODS:
+        path, info = newton_euler.rollout(model, state, None, steps, dt=DT, method=method)
+    else:
+        path, info = pbad.rollout(model, state, None, steps, pbad.Options(DT, method))
+    last = int(info.first_bad_step)
+    good = last if last >= 0 else steps
+    seconds = time.perf_counter() - began
+
+    def energy(q, v):
+        s = dataclasses.replace(state, q=q, v=v)
+        return pbad.kinetic_energy(model, s) + pbad.potential_energy(model, s)
+
+    every = max(1, steps // 200)
+    first = float(energy(state.q, state.v))
+    scale = links * GRAVITY * links / 2
+    q, v, at = (np.asarray(x)[:good][every - 1 :: every] for x in (path.q, path.v, path.time))
+    values = (np.asarray(jax.jit(jax.vmap(energy))(q, v)) - first) / scale
+    return {
+        "links": links, "method": method, "dt": DT, "steps": steps, "good_steps": good,
+        "gain": float(f"{values.max(initial=0.0):.3g}"), "loss": float(f"{-values.min(initial=0.0):.3g}"),
+        "seconds_with_compilation": round(seconds, 2),
+        "time": [round(float(t), 4) for t in at], "energy": [float(f"{e:.5g}") for e in values],
+    }  # fmt: skip
+
+
+def plan(quick: bool) -> list[tuple]:
+    if quick:
+        return [(functools.partial(measure, 2, m, 0.5),) for m in ("semi_implicit_euler", "radau2")]
+    return [(functools.partial(measure, n, m, 10.0),) for n, methods in CASES.items() for m in methods]
+
+
+def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    sizes = list(dict.fromkeys(r["links"] for r in rows))
+    figure, axes = plt.subplots(1, len(sizes), figsize=(6 * len(sizes), 4), squeeze=False)
+    ours = {"legendre2": "--", "legendre3": "-.", "radau2": "-"}
+    theirs = {"forward_euler": ":", "semi_implicit_euler": "--", "rk2": "-.", "rk3": "-"}
+    for axis, links in zip(axes[0], sizes):
+        for row in (r for r in rows if r["links"] == links):
+            own = row["method"] in ours
+            how = {"ls": (ours | theirs)[row["method"]], "color": "black" if own else "tab:orange", "lw": 1.3}
+            end = "" if row["good_steps"] == row["steps"] else f", ends at {row['good_steps'] * row['dt']:.2f} s"
+            axis.plot(row["time"], row["energy"], label=row["method"].replace("_", " ") + end, **how)
+            if end and row["time"]:
+                axis.plot(row["time"][-1], np.clip(row["energy"][-1], -1.1, 0.6), "x", color=how["color"])
+        axis.set(xlabel="time, s", ylabel="energy − start, over m g L / 2", ylim=(-1.1, 0.6), title=f"{links} links")
+        axis.grid(True, alpha=0.2)
+        axis.legend(fontsize=7, loc="lower left")
+    figure.suptitle(f"{title}, dt = {DT} s", fontsize=9)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    run("paper_energy", __doc__, plan, lambda case: case(), picture, dtype="float64")
+
+
+if __name__ == "__main__":
+    main()
