@@ -9,8 +9,9 @@ whole and with tiles; in turn, so that ratios mean something.
 
 "lanes": microseconds a lane and step against the number of lanes, all near horizontal, radau(1) and radau(2).
 
-"sick": gentle chains, one in a hundred replaced by NaN or by a chain that turns at 1e4 rad/s; time beside the same batch
-without those, and whether the healthy lanes have the same bits. "memory": most resident memory of a process of its own.
+"sick": gentle chains, one in a hundred replaced by NaN or by a chain that turns at 1e4 rad/s; time beside the same
+batch without those, and whether the healthy lanes have the same bits. "memory": the most that a process of its own
+has resident.
 """
 
 import dataclasses

@@ -30,11 +30,13 @@ from common import compile_sums, run
 from remotes import Remote
 
 import pbad_jax as pbad
+from pbad_jax import newton_euler
 
 LINKS, SPAN, WINDOW, ALLOWED, SAMPLES = 10, 10.0, 1.0, 0.1, 200
 LADDER = (0.0005, 0.001, 0.002, 0.0025, 0.004, 0.005, 0.008, 0.01, 0.016, 0.02, 0.032, 0.05, 0.064, 0.1, 0.128)  # s
-REPEATS, PATIENCE, COMPILING = 3, 3.0, 150.0  # s for one run of a rival, s for one compilation
+REPEATS, PATIENCE, COMPILING = 3, 3.0, 100.0  # s for one run of a rival, s for one compilation
 OURS = ("radau1", "radau2", "radau3", "dirk4")
+BASELINE = ("newton_euler rk4", "newton_euler semi_implicit_euler")
 MUJOCO = ("mujoco Euler", "mujoco RK4")
 IN_JAX = ("mjx Euler", "brax Euler", "jaxsim SemiImplicitEuler", "jaxsim RungeKutta4")
 
@@ -158,13 +160,16 @@ class InJax:
 
 
 class Ours:
-    """The library: rollout for one lane, rollout_batch for more, whole trajectories kept."""
+    """The library: rollout for one lane, rollout_batch for more; its explicit baseline. Whole trajectories are kept."""
 
     def __init__(self, name: str, case: str):
         jax.config.update("jax_enable_x64", True)
-        self.scheme = name
+        self.scheme, _, self.method = name.rpartition(" ")
         self.model = pbad.load(ant_xml()) if case == "ant" else pbad.chain(LINKS)
-        step = pbad.make_step(pbad.Options(0.001, name))
+        if self.scheme:
+            step = newton_euler.make_step(0.001, self.method)
+        else:
+            self.scheme, step = name, pbad.make_step(pbad.Options(0.001, name))
 
         def advance(s, dt, steps):
             def one(_, c):
@@ -178,10 +183,23 @@ class Ours:
         self.states = jax.jit(jax.vmap(lambda q, v: pbad.make_state(self.model, q, v)))
 
     def call(self, lanes: int, states, dt: float, steps: int):
+        if self.scheme == "newton_euler":
+            return self.many(states, dt, steps)
         options = pbad.Options(dt, self.scheme)
         if lanes > 1:
             return pbad.rollout_batch(self.model, states, None, steps, options)
         return pbad.rollout(self.model, jax.tree.map(lambda x: x[0], states), None, steps, options, progress=False)
+
+    @functools.cached_property
+    def many(self):
+        """The baseline's rollouts of all lanes side by side."""
+
+        def whole(states, dt, steps):
+            return jax.vmap(lambda s: newton_euler.rollout(self.model, s, None, steps, dt=dt, method=self.method))(
+                states
+            )
+
+        return jax.jit(whole, static_argnums=(1, 2))
 
     def compile(self, lanes: int, dt: float) -> dict:
         return {}
@@ -317,7 +335,7 @@ def stopped(remote: Remote) -> Remote:
 def plan(quick: bool) -> list[tuple]:
     if quick:
         return [(functools.partial(measure, "planar", ("radau1",), (2,), 0.1),)]
-    engines = OURS + MUJOCO + IN_JAX
+    engines = OURS + BASELINE + MUJOCO + IN_JAX
     cases = [functools.partial(measure, case, engines, (1, 16, 128, 1024), WINDOW) for case in ("planar", "3d")]
     ant = ("radau1", "radau2", *MUJOCO, "mjx Euler", "brax Euler")
     cases.append(functools.partial(measure, "ant", ant, (1, 16, 128, 1024), WINDOW))
@@ -332,7 +350,7 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
 
     cases = list(dict.fromkeys(r["case"] for r in rows))
     figure, axes = plt.subplots(1, len(cases), figsize=(4.5 * len(cases), 4.6), squeeze=False)
-    marks = dict(zip(OURS + MUJOCO + IN_JAX, "os^Dvos^v<>D"))
+    marks = dict(zip(OURS + BASELINE + MUJOCO + IN_JAX, "os^DxPvos^v<>"))
     for axis, case in zip(axes[0], cases):
         for name, mark in marks.items():
             for fine in (True, False):
@@ -340,7 +358,15 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
                 own = [r for r in own if case != "ant" or (r["dt"] == 0.01) == fine]
                 if not own or (case != "ant" and not fine):
                     continue
-                how = {"color": "black" if name in OURS else "tab:blue" if name in MUJOCO else "tab:gray"}
+                how = {
+                    "color": "black"
+                    if name in OURS
+                    else "tab:green"
+                    if name in BASELINE
+                    else "tab:blue"
+                    if name in MUJOCO
+                    else "tab:gray"
+                }
                 how |= {
                     "ls": "-" if name in OURS else "--" if name in MUJOCO else ":",
                     "marker": mark,
