@@ -104,11 +104,12 @@ def run(name: str, doc: str | None, plan: Callable[[bool], list[tuple]], measure
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small cases, seconds: does the script run?")
     parser.add_argument("--name", default=name, help="of the files that are written")
+    parser.add_argument("--only", default="", help="of the plan's cases those that name this, e.g. 3d; use with --name")
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS, help="folder to write to")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     rows: list[dict] = []
-    cases = plan(arguments.quick)
+    cases = [case for case in plan(arguments.quick) if arguments.only in repr(case)]
     path = write(arguments.name, rows, arguments.out, **more)
     for i, case in enumerate(cases):
         found = measure(*case)
