@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import platform
@@ -85,6 +86,11 @@ def compiled(function, *args):
     start = time.perf_counter()
     executable = jax.jit(function).lower(*args).compile()
     return executable, time.perf_counter() - start
+
+
+def digits(x, count: int = 3) -> float | None:
+    """A figure for JSON, which knows no NaN and no infinity: None."""
+    return float(f"{x:.{count}g}") if math.isfinite(x) else None
 
 
 def write(name: str, rows: list[dict], out: pathlib.Path = RESULTS, **more) -> pathlib.Path:

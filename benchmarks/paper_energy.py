@@ -18,7 +18,7 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import run
+from common import digits, run
 
 import pbad_jax as pbad
 from pbad_jax import newton_euler
@@ -54,9 +54,9 @@ def measure(links: int, method: str, span: float) -> dict:
     values = (np.asarray(jax.jit(jax.vmap(energy))(q, v)) - first) / scale
     return {
         "links": links, "method": method, "dt": DT, "steps": steps, "good_steps": good,
-        "gain": float(f"{values.max(initial=0.0):.3g}"), "loss": float(f"{-values.min(initial=0.0):.3g}"),
+        "gain": digits(values.max(initial=0.0)), "loss": digits(-values.min(initial=0.0)),
         "seconds_with_compilation": round(seconds, 2),
-        "time": [round(float(t), 4) for t in at], "energy": [float(f"{e:.5g}") for e in values],
+        "time": [round(float(t), 4) for t in at], "energy": [digits(e, 5) for e in values],
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import run
+from common import digits, run
 
 import pbad_jax as pbad
 from pbad_jax import newton_euler
@@ -76,10 +76,10 @@ def measure(links: int, span: float, sizes: tuple[float, ...], methods: tuple[st
                 "us_per_step": round(1e6 * min(samples[row["method"]]) / steps, 2),
                 "iterations": round(float(np.mean(iterations)), 2),
                 "failed_steps": int(np.sum(~np.asarray(ok))),
-                "gain": float(f"{gained.max():.3g}"),
-                "loss": float(f"{-gained.min():.3g}"),
+                "gain": digits(gained.max()),
+                "loss": digits(-gained.min()),
             }
-            row["works"] = row["failed_steps"] == 0 and row["gain"] <= ALLOWED
+            row["works"] = row["failed_steps"] == 0 and bool(gained.max() <= ALLOWED)
     return rows
 
 

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import rivals
-from common import compile_sums, run
+from common import compile_sums, digits, run
 from remotes import Remote
 
 import pbad_jax as pbad
@@ -269,8 +269,8 @@ def largest_step(remote: Remote, case: str, judge: Mujoco) -> list[dict]:
         if remote.failure:
             break
         error = float(np.max(np.abs(judge.energies(found["q"], found["v"]) - first))) / scale
-        seen.append({"dt": dt, "error": float(f"{error:.3g}"), "failed_steps": found.get("failed_steps", 0)})
-        if not error <= ALLOWED or seen[-1]["failed_steps"]:
+        seen.append({"dt": dt, "error": digits(error), "failed_steps": found.get("failed_steps", 0)})
+        if not error <= ALLOWED or seen[-1]["failed_steps"]:  # NaN is too large
             break
     return seen
 
@@ -282,7 +282,7 @@ def step_sizes(case: str, remotes: list[Remote]) -> dict[str, dict]:
     judge, known = Mujoco("mujoco RK4", case), {}
     for remote in [r for r in remotes if r.name not in IN_JAX]:
         seen = largest_step(remote, case, judge)
-        good = [s for s in seen if s["error"] <= ALLOWED and not s["failed_steps"]]
+        good = [s for s in seen if s["error"] is not None and s["error"] <= ALLOWED and not s["failed_steps"]]
         known[remote.name] = {"dt": good[-1]["dt"] if good else None, "energy": seen}
     for remote in [r for r in remotes if r.name in IN_JAX]:
         known[remote.name] = {"dt": known["mujoco RK4" if "R" in remote.name else "mujoco Euler"]["dt"]}
@@ -313,7 +313,7 @@ def measure(case: str, names: tuple[str, ...], lanes: tuple[int, ...], window: f
             if "failure" not in row:
                 best = min(seen[1:], key=lambda s: s["s"])
                 row |= {k: x for k, x in best.items() if k != "s"} | {"s": round(best["s"], 4)}
-                row["simulated_s_per_s"] = round(best["simulated_s"] / best["s"], 1)
+                row["simulated_s_per_s"] = digits(best["simulated_s"] / best["s"])
         for row in made:
             if row["dt"] is None:
                 row["failure"] = f"no step size of the ladder keeps the energy within {ALLOWED:.0%}"
@@ -351,7 +351,7 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
     import matplotlib.pyplot as plt
 
     cases = list(dict.fromkeys(r["case"] for r in rows))
-    figure, axes = plt.subplots(1, len(cases), figsize=(4.5 * len(cases), 4.6), squeeze=False)
+    figure, axes = plt.subplots(1, len(cases), figsize=(5 * len(cases), 6), squeeze=False)
     marks = dict(zip(OURS + BASELINE + MUJOCO + IN_JAX, "os^DxPvos^v<>"))
     for axis, case in zip(axes[0], cases):
         for name, mark in marks.items():
@@ -370,7 +370,7 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
                     else "tab:gray"
                 }
                 how |= {
-                    "ls": "-" if name in OURS else "--" if name in MUJOCO else ":",
+                    "ls": "-" if name in OURS else "-." if name in BASELINE else "--" if name in MUJOCO else ":",
                     "marker": mark,
                     "ms": 5,
                     "lw": 1,
@@ -379,7 +379,7 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
                 axis.plot([r["lanes"] for r in own], [r["simulated_s_per_s"] for r in own], label=label, **how)
         axis.set(xscale="log", yscale="log", xlabel="lanes", title=case)
         axis.grid(True, which="both", alpha=0.2)
-        axis.legend(fontsize=6)
+        axis.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2, frameon=False)
     axes[0, 0].set(ylabel="simulated seconds per second")
     figure.suptitle(title, fontsize=9)
     figure.tight_layout()
