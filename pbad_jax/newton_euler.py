@@ -25,7 +25,9 @@ from pbad_jax.step_info import StepInfo, names
 from pbad_jax.stepping import Trajectory, checked, checked_rollout
 
 ALGORITHMS = ("auto", "aba", "crba")
-DENSE = 60  # degrees of freedom up to which mass matrix and Cholesky are quicker than the articulated-body algorithm
+# degrees of freedom up to which the mass matrix and LU are quicker than the articulated-body algorithm: a step of
+# semi-implicit Euler on a chain took 96 against 105 µs at 60, 197 against 178 at 80
+DENSE = 60
 
 
 class Moment(NamedTuple):
@@ -150,7 +152,7 @@ def acceleration(model: Model, state: State, control=None, *, algorithm: str = "
         model: the model.
         state: q and v.
         control: (nu,) or None, zeros.
-        algorithm: "aba", O(N); "crba", by the mass matrix and Cholesky; "auto": "crba" up to DENSE degrees of freedom.
+        algorithm: "aba", O(N); "crba", by the mass matrix and LU; "auto": "crba" up to DENSE degrees of freedom.
 
     Returns:
         (nv,) rad/s², m/s².
