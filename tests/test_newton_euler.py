@@ -23,7 +23,7 @@ from pbad_jax.inertia import mass_com_inertia
 
 mujoco: Any = importlib.import_module("mujoco")
 pin: Any = importlib.import_module("pinocchio")
-EXACT = 1e-4 if FLOAT32 else 1e-10  # relative to the largest entry
+EXACT = 1e-3 if FLOAT32 else 1e-10  # relative to the largest entry
 quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # compiles in half
 ORDERS = {"forward_euler": 1, "semi_implicit_euler": 1, "rk2": 2, "rk3": 3, "rk4": 4}
 
@@ -206,13 +206,13 @@ def test_batches_and_gradients():
         alone, _ = one(model, jax.tree.map(lambda x, i=i: x[i], starts))
         np.testing.assert_allclose(both.q[i], alone.q, atol=1e-6 if FLOAT32 else 1e-14)
 
-    @quickly
     def end(mass):
         heavy = dataclasses.replace(model, second_moment=mass * model.second_moment, armature=0.1 + model.armature)
         return jnp.sum(step(heavy, jax.tree.map(lambda x: x[0], starts))[0].v ** 2)
 
     h = 1e-2 if FLOAT32 else 1e-5
-    wanted = (end(1 + h) - end(1 - h)) / (2 * h)
+    value = quickly(end)
+    wanted = (value(1 + h) - value(1 - h)) / (2 * h)
     np.testing.assert_allclose(quickly(jax.grad(end))(1.0), wanted, rtol=5e-2 if FLOAT32 else 1e-6)
 
 
