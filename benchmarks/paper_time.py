@@ -28,7 +28,7 @@ METHODS = ("legendre2", "radau1", "radau2", "semi_implicit_euler", "semi_implici
 
 
 def program(model, method: str, steps: int):
-    """(state, dt) -> what every 10 ms or every step leaves: energies, and whether all steps were solved."""
+    """(state, dt) -> q, v, whether it was solved, and iterations, of every step."""
     name, _, algorithm = method.partition(" ")
     if name in newton_euler.METHODS:
         step = newton_euler.make_step(0.001, name, algorithm=algorithm or "auto")

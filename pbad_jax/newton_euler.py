@@ -69,11 +69,17 @@ def spatial_inertia(model: Model, T: jax.Array) -> jax.Array:
     return jnp.concatenate(rows, axis=-2)
 
 
+def frames(model: Model, q: jax.Array) -> tuple[jax.Array, kin.Frames]:
+    """Transforms in the world (N,3,4), and Frames about the centre of mass of the moment."""
+    L = kin.local_transforms(model, q)
+    T = kin.transforms_parallel(model, L)
+    return T, kin.with_screws(model, kin.shift(T, kin.center_of_mass(model, T)), L)
+
+
 def moment(model: Model, state: State, control: jax.Array) -> Moment:
     """Twists, bias accelerations and wrenches: the outward half of RNEA at zero joint acceleration."""
     t, v = kin.tree(model.topology), state.v
-    T = kin.transforms(model, state.q)
-    f = kin.with_screws(model, kin.shift(T, kin.center_of_mass(model, T)), kin.local_transforms(model, state.q))
+    T, f = frames(model, state.q)
     moves = jnp.asarray(t.dof_above_link.T, v.dtype)
     sv = f.s * v[:, None]
     twist = moves @ sv
@@ -130,8 +136,7 @@ def mass_matrix(model: Model, q: jax.Array) -> jax.Array:
         model: the model.
         q: (nq,) configuration.
     """
-    T = kin.transforms(model, q)
-    f = kin.with_screws(model, kin.shift(T, kin.center_of_mass(model, T)), kin.local_transforms(model, q))
+    _, f = frames(model, q)
     return _mass_matrix(model, f.s, spatial_inertia(model, f.T))
 
 
