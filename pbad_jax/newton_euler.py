@@ -259,7 +259,8 @@ def make_step(dt: float, method: str = "rk4", *, algorithm: str = "auto"):
 
     Returns:
         step: as `pbad.make_step`'s; StepInfo.status is CONVERGED, or, where what comes of the step is not finite,
-        NONFINITE_EVAL, and the state stays the last good one (FROZEN from then on).
+        NONFINITE_EVAL, and the state stays the last good one (FROZEN from then on). Unlike the library's own steps a
+        failed one may pass NaN to a gradient; `grad_ok` says where.
 
     Raises:
         OptionError: dt, method, algorithm. The step: StateError, as `pbad.make_step`'s.
