@@ -200,8 +200,7 @@ def memory(lanes: int, steps: int) -> dict:
 def plan(quick: bool) -> list[tuple]:
     if quick:
         cases = [
-            functools.partial(schedules, "uneven", 8, 5, (4,), 0.02),
-            functools.partial(cost_of_a_lane, "radau1", (1, 4), 5),
+            functools.partial(schedules, "uneven", 4, 3, (2,), 0.02),
         ]
     else:
         cases = [functools.partial(schedules, "even", 128, 20, (32,), 0.02)]

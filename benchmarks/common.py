@@ -101,21 +101,38 @@ def write(name: str, rows: list[dict], out: pathlib.Path = RESULTS, **more) -> p
     return path
 
 
-def run(name: str, doc: str | None, plan: Callable[[bool], list[tuple]], measure, picture=None, **more) -> None:
+def run(
+    name: str,
+    doc: str | None,
+    plan: Callable[[bool], list[tuple]],
+    measure,
+    picture=None,
+    full: Callable[[], list[tuple]] | None = None,
+    **more,
+) -> None:
     """A benchmark's command line: `measure(*case)` for every case of `plan(quick)`, written after each, then drawn.
 
     measure: the row of a case, or a list of its rows.
     picture: (rows, path of the PNG, title). more: what else the JSON should say.
+    full: the plan of `--full`, where that is longer than the usual one.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small cases, seconds: does the script run?")
+    if full:
+        parser.add_argument("--full", action="store_true", help="every case; may take more than an hour")
     parser.add_argument("--name", default=name, help="of the files that are written")
     parser.add_argument("--only", default="", help="of the plan's cases those that name this, e.g. 3d; use with --name")
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS, help="folder to write to")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     rows: list[dict] = []
-    cases = [case for case in plan(arguments.quick) if arguments.only in repr(case)]
+    if full and arguments.full:
+        more["plan"], cases = "full", full()
+    else:
+        more["plan"], cases = "quick" if arguments.quick else "usual", plan(arguments.quick)
+    if arguments.only:
+        more["plan"] += f", only {arguments.only}"
+    cases = [case for case in cases if arguments.only in repr(case)]
     path = write(arguments.name, rows, arguments.out, **more)
     for i, case in enumerate(cases):
         found = measure(*case)

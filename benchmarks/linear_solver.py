@@ -72,7 +72,7 @@ def picture(rows: list[dict], path: pathlib.Path, device: str) -> None:
 
 
 def main() -> None:
-    run("linear_solver", __doc__, lambda quick: [(n,) for n in (LINKS[:2] if quick else LINKS)], measure, picture)
+    run("linear_solver", __doc__, lambda quick: [(n,) for n in (LINKS[:1] if quick else LINKS)], measure, picture)
 
 
 if __name__ == "__main__":

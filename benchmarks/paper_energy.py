@@ -48,10 +48,11 @@ def measure(links: int, method: str, span: float) -> dict:
         return pbad.kinetic_energy(model, s) + pbad.potential_energy(model, s)
 
     every = max(1, steps // 200)
-    first = float(energy(state.q, state.v))
+    energies = jax.jit(jax.vmap(energy))
+    first = float(energies(state.q[None], state.v[None])[0])
     scale = links * GRAVITY * links / 2
     q, v, at = (np.asarray(x)[:good][every - 1 :: every] for x in (path.q, path.v, path.time))
-    values = (np.asarray(jax.jit(jax.vmap(energy))(q, v)) - first) / scale
+    values = (np.asarray(energies(q, v)) - first) / scale
     return {
         "links": links, "method": method, "dt": DT, "steps": steps, "good_steps": good,
         "gain": digits(values.max(initial=0.0)), "loss": digits(-values.min(initial=0.0)),

@@ -53,7 +53,8 @@ def measure(links: int, span: float, sizes: tuple[float, ...], methods: tuple[st
         s = pbad.make_state(model, q, v)
         return pbad.kinetic_energy(model, s) + pbad.potential_energy(model, s)
 
-    energies, first = jax.jit(jax.vmap(energy)), float(energy(state.q, state.v))
+    energies = jax.jit(jax.vmap(energy))
+    first = float(energies(state.q[None], state.v[None])[0])
     rows = []
     for dt in sizes:
         steps = round(span / dt)

@@ -1,0 +1,180 @@
+"""All benchmarks, one after the other, each in a process of its own.
+
+    python -m benchmarks                    # the plan of about an hour on two cores
+    python -m benchmarks --full             # everything, hours
+    python -m benchmarks --quick            # does every script run? Two at a time, so its figures mean nothing
+    python -m benchmarks --list
+    python -m benchmarks compare OLD.json NEW.json
+
+Files go to `--out`, by default benchmarks/runs, which git ignores: what is worth keeping is copied to
+benchmarks/results. The last table says what ran, how long, and what it wrote; exit status 1 where one failed or took
+more than its budget. Engines that are not installed are rows that say so, in the files of the scripts that want them.
+"""
+
+import argparse
+import concurrent.futures
+import importlib.util
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+HERE = pathlib.Path(__file__).parent
+RIVALS = ("mjx", "brax", "jaxsim")
+
+
+class Script(NamedTuple):
+    """A benchmark. `minutes`: of the plan of an hour, on two quiet cores; stopped after three times as many."""
+
+    name: str
+    minutes: float
+    wants: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()  # what makes the plan of an hour shorter than the script's own
+    left_out: str = ""  # of the plan of an hour
+
+
+SCRIPTS = (
+    Script("step_time", 8),
+    Script("linear_solver", 1),
+    Script("optimisers", 1),
+    Script("robustness", 3),
+    Script("float32", 2),
+    Script("paper_scaling", 4),
+    Script("paper_time", 4),
+    Script("paper_energy", 2, (), ("--only", ">, 10, "), "100 links"),
+    Script("contact", 3, (), ("--only", "plate"), "the snake"),
+    Script("batch", 4, (), ("--only", "uneven"), "even batches, contact, sick lanes, memory, cost of a lane"),
+    Script("gradients", 6, RIVALS, (), "rivals with 1000 steps or 10 links, 40 links, joint limits, memory"),
+    Script("throughput", 8, (*RIVALS, "gymnasium"), (), "1024 lanes, MJX, the swing in three dimensions, the ant"),
+    Script("compile_memory", 4, RIVALS, ("--only", "'step'"), "rollouts"),
+    Script("many_lanes", 1, ("mjx",), ("--only", "'links', 'radau1', 10,"), "all but 100 chains of 10 links, radau(1)"),
+    Script("accelerator_check", 1),
+)
+QUICK_BUDGET, QUICK_JOBS = 120.0, 2  # s a script
+
+
+class Outcome(NamedTuple):
+    name: str
+    seconds: float
+    status: str  # "ok" or what went wrong
+    files: list[str]
+
+
+def installed(engine: str) -> bool:
+    """Whether an engine can be imported, without doing so."""
+    try:
+        return importlib.util.find_spec("mujoco.mjx" if engine == "mjx" else engine) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def command(script: Script, quick: bool, full: bool) -> list[str]:
+    """What this plan adds to the script's own command line."""
+    if quick:
+        return ["--quick"]
+    if full:
+        return ["--full"] if script.left_out and not script.arguments else []
+    return list(script.arguments)
+
+
+def surroundings(out: pathlib.Path, quick: bool) -> dict[str, str]:
+    """Scripts that only have to run share what was compiled; where time is measured nothing is taken from a cache."""
+    found = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, (str(HERE.parent), os.getenv("PYTHONPATH")))))
+    found["JAX_ENABLE_COMPILATION_CACHE"] = str(quick).lower()
+    if quick:
+        found.setdefault("JAX_COMPILATION_CACHE_DIR", str(out / "cache"))
+        found |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+    return found
+
+
+def stop(process: subprocess.Popen) -> None:
+    """The script and the engines it started."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def run(script: Script, arguments: list[str], out: pathlib.Path, budget: float, quick: bool) -> Outcome:
+    """One script; what it prints goes to NAME.log."""
+    words = [sys.executable, str(HERE / f"{script.name}.py"), *arguments, "--out", str(out)]
+    log, began, at = out / f"{script.name}.log", time.perf_counter(), time.time()
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            words, stdout=file, stderr=subprocess.STDOUT, env=surroundings(out, quick), start_new_session=True
+        )
+        try:
+            code = process.wait(budget)
+            status = "ok" if code == 0 else f"failed: exit status {code}"
+        except subprocess.TimeoutExpired:
+            status = f"failed: more than {budget:.0f} s"
+            stop(process)
+        except BaseException:  # an interrupt ends what was started
+            stop(process)
+            raise
+    written = (out / f"{script.name}{ending}" for ending in (".json", ".png"))
+    files = [path.name for path in written if path.exists() and path.stat().st_mtime >= at - 1]
+    if status == "ok" and not files:
+        status = "failed: wrote nothing"
+    print(f"{script.name}: {status}, {time.perf_counter() - began:.0f} s", flush=True)
+    if status != "ok":
+        print(*log.read_text().splitlines()[-15:], sep="\n", flush=True)
+    return Outcome(script.name, time.perf_counter() - began, status, files)
+
+
+def listing() -> None:
+    print(f"{'script':18} {'minutes':>7}  left out of the plan of an hour")
+    for s in SCRIPTS:
+        print(f"{s.name:18} {s.minutes:7g}  {s.left_out}")
+    print(f"{'together':18} {sum(s.minutes for s in SCRIPTS):7g}")
+
+
+def table(outcomes: list[Outcome], out: pathlib.Path) -> None:
+    print(f"\n{'script':18} {'seconds':>7}  files in {out}")
+    for o in outcomes:
+        print(f"{o.name:18} {o.seconds:7.0f}  {o.status}: {', '.join(o.files) or 'none'}")
+    print(f"{'together':18} {sum(o.seconds for o in outcomes):7.0f}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="small cases: does every script run?")
+    parser.add_argument("--full", action="store_true", help="every case of every script, and no budget")
+    parser.add_argument("--only", default="", help="scripts whose names have this")
+    parser.add_argument("--out", type=pathlib.Path, default=HERE / "runs", help="folder to write to")
+    parser.add_argument("--list", action="store_true", help="the scripts, their minutes, what is left out")
+    arguments = parser.parse_args()
+    if arguments.list:
+        listing()
+        return 0
+    chosen = [s for s in SCRIPTS if arguments.only in s.name]
+    if not chosen:
+        parser.error(f"no script is named like {arguments.only!r}")
+    for s in chosen:
+        missing = [engine for engine in s.wants if not installed(engine)]
+        if missing:
+            print(f"{s.name}: not installed here, and rows that say so: {', '.join(missing)}")
+    out, quick = arguments.out.resolve(), arguments.quick
+    out.mkdir(parents=True, exist_ok=True)
+
+    def one(s: Script) -> Outcome:
+        budget = QUICK_BUDGET if quick else float("inf") if arguments.full else 180 * s.minutes
+        return run(s, command(s, quick, arguments.full), out, min(budget, 1e6), quick)
+
+    began = time.perf_counter()
+    with concurrent.futures.ThreadPoolExecutor(QUICK_JOBS if quick else 1) as pool:
+        outcomes = list(pool.map(one, chosen))
+    table(outcomes, out)
+    print(f"{'at the clock':18} {time.perf_counter() - began:7.0f}")
+    return int(any(o.status != "ok" for o in outcomes))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["compare"]:
+        from benchmarks import compare
+
+        sys.exit(compare.main(sys.argv[2:]))
+    sys.exit(main())
