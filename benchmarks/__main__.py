@@ -53,7 +53,7 @@ SCRIPTS = (
     Script("many_lanes", 1, ("mjx",), ("--only", "'links', 'radau1', 10,"), "all but 100 chains of 10 links, radau(1)"),
     Script("accelerator_check", 1),
 )
-QUICK_BUDGET, QUICK_JOBS = 120.0, 2  # s a script
+QUICK_BUDGET, QUICK_JOBS = 170.0, 2  # s a script
 
 
 class Outcome(NamedTuple):

@@ -199,9 +199,7 @@ def memory(lanes: int, steps: int) -> dict:
 
 def plan(quick: bool) -> list[tuple]:
     if quick:
-        cases = [
-            functools.partial(schedules, "uneven", 4, 3, (2,), 0.02),
-        ]
+        cases = [functools.partial(cost_of_a_lane, "radau1", (2,), 3)]
     else:
         cases = [functools.partial(schedules, "even", 128, 20, (32,), 0.02)]
         cases += [functools.partial(schedules, "uneven", 128, 20, (32,), dt) for dt in (0.02, 0.05)]

@@ -132,7 +132,7 @@ def measure(kind: str, contacts: int, scheme: str, motions) -> list[dict]:
 def plan(quick: bool) -> list[tuple]:
     motions = tuple((m, friction) for m in MOTIONS for friction in (0.8, 0.0))
     if quick:
-        return [("plate", 4, "radau1", motions[:2])]
+        return [("plate", 4, "radau1", motions[:1])]
     return [(kind, n, s, motions) for kind in ("plate", "snake") for s in ("radau1", "radau2") for n in COUNTS]
 
 

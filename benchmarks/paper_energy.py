@@ -74,20 +74,26 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
     import matplotlib.pyplot as plt
 
     sizes = list(dict.fromkeys(r["links"] for r in rows))
-    figure, axes = plt.subplots(1, len(sizes), figsize=(6 * len(sizes), 4), squeeze=False)
-    ours = {"legendre2": "--", "legendre3": "-.", "radau2": "-"}
-    theirs = {"forward_euler": ":", "semi_implicit_euler": "--", "rk2": "-.", "rk3": "-"}
-    for axis, links in zip(axes[0], sizes):
-        for row in (r for r in rows if r["links"] == links):
+    figure, axes = plt.subplots(2, len(sizes), figsize=(6 * len(sizes), 7), squeeze=False, sharex=True)
+    ours = {"legendre2": ("--", "o"), "legendre3": ("-.", "^"), "radau2": ("-", "s")}
+    theirs = {
+        "forward_euler": (":", "v"), "semi_implicit_euler": ("--", "x"), "rk2": ("-.", "D"), "rk3": ("-", "+"),
+    }  # fmt: skip
+    for (top, bottom), links in zip(axes.T, sizes):
+        for i, row in enumerate(r for r in rows if r["links"] == links and r["time"]):
             own = row["method"] in ours
-            how = {"ls": (ours | theirs)[row["method"]], "color": "black" if own else "tab:orange", "lw": 1.3}
+            line, mark = (ours | theirs)[row["method"]]
+            how = {"ls": line, "marker": mark, "ms": 5, "lw": 1.2, "color": "black" if own else "tab:orange"}
+            how |= {"mfc": None if own else "white", "markevery": (5 * i % 30, 30)}
             end = "" if row["good_steps"] == row["steps"] else f", ends at {row['good_steps'] * row['dt']:.2f} s"
-            axis.plot(row["time"], row["energy"], label=row["method"].replace("_", " ") + end, **how)
-            if end and row["time"]:
-                axis.plot(row["time"][-1], np.clip(row["energy"][-1], -1.1, 0.6), "x", color=how["color"])
-        axis.set(xlabel="time, s", ylabel="energy − start, over m g L / 2", ylim=(-1.1, 0.6), title=f"{links} links")
-        axis.grid(True, alpha=0.2)
-        axis.legend(fontsize=7, loc="lower left")
+            label, energy = row["method"].replace("_", " ") + end, np.array(row["energy"], float)
+            top.plot(row["time"], energy, label=label, **how)
+            bottom.semilogy(row["time"], np.maximum.accumulate(np.abs(energy)), label=label, **how)
+        top.set(ylabel="energy − start, over m g L / 2", ylim=(-0.6, 1.0), title=f"{links} links")
+        bottom.set(xlabel="time, s", ylabel="largest |difference| so far")
+        top.grid(True, alpha=0.2)
+        bottom.grid(True, alpha=0.2)
+        top.legend(fontsize=8, loc="lower left")
     figure.suptitle(f"{title}, dt = {DT} s", fontsize=9)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
