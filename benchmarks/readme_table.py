@@ -1,45 +1,107 @@
 """Writes the README's tables from the JSON of the benchmarks; nothing in them is typed by hand.
 
-python benchmarks/readme_table.py          # rewrite README.md
-python benchmarks/readme_table.py --check  # exit 1 if it would change
+    python benchmarks/readme_table.py          # rewrite README.md
+    python benchmarks/readme_table.py --check  # exit 1 if it would change
+
+A table stands between the marks `<!-- begin: NAME -->` and `<!-- end: NAME -->`. To add one, write a function of the
+JSON of results/NAME.json that returns its lines, put it into `TABLES`, and the two marks into the README.
 """
 
 import argparse
 import json
+import pathlib
+import re
 import sys
 
-from common import RESULTS
-
+RESULTS = pathlib.Path(__file__).parent / "results"
 README = RESULTS.parent.parent / "README.md"
 
 
-def step_time() -> str:
-    data = json.loads((RESULTS / "step_time.json").read_text())
+def markdown(head: list[str], rows: list[list[str]], words: int) -> list[str]:
+    """A table whose first `words` columns are words, the others numbers."""
+    rule = ["---"] * words + ["---:"] * (len(head) - words)
+    return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
+
+
+def figure(x: float | None) -> str:
+    """Two digits, more where they stand before the point."""
+    return "–" if x is None else f"{x:.0f}" if abs(x) >= 9.95 else f"{x:.2g}"
+
+
+def source(data: dict, name: str) -> str:
     where = data["environment"]
-    lines = [
-        "| links | scheme | dtype | lanes | µs per iteration and lane | µs per step and lane | iterations per step |",
-        "|---:|---|---|---:|---:|---:|---:|",
-    ]
-    for r in data["rows"]:
-        if r["recurrence"] == "parallel":
-            lines.append(
-                f"| {r['links']} | {r['scheme']} | {r['dtype']} | {r['batch']} | {r['us_per_iteration']:.1f} "
-                f"| {r['us_per_step']:.0f} | {r['iterations_per_step']:.1f} |"
-            )
-    same = [r for r in data["rows"] if (r["scheme"], r["recurrence"], r["dtype"]) == ("radau2", "parallel", "float64")]
-    compile_times = {r["links"]: r["compile_s"] for r in same if r["compile_s"]}
+    return (
+        f"Measured on {where['device']}, {where['cores']} shared cores, jax {where['versions']['jax']}, "
+        f"commit {where['commit']}, {where['date']}, load {where['load'][0]:.1f}: `benchmarks/results/{name}.json`."
+    )
+
+
+def step_time(data: dict) -> list[str]:
+    """One lane in double precision, a few sizes; and how compile time grows."""
+    rows = [r for r in data["rows"] if (r["recurrence"], r["dtype"]) == ("parallel", "float64")]
+    at = {(r["links"], r["scheme"]): r for r in rows if r["batch"] == 1}
+    schemes = ("radau1", "radau2", "radau3")
+    head = ["links", *(f"{s}, µs an iteration" for s in schemes), *(f"{s}, µs a step" for s in schemes)]
+    table = []
+    for n in sorted({links for links, _ in at}):
+        own = [at[n, s] for s in schemes]
+        table.append([str(n), *(figure(r[k]) for k in ("us_per_iteration", "us_per_step") for r in own)])
+    compile_times = {r["links"]: r["compile_s"] for r in rows if r["scheme"] == "radau2" and r["compile_s"]}
     few, many = min(compile_times), max(n for n in compile_times if n <= 80)
-    lines.append("")
-    lines.append(
-        f"Compiling one jitted radau(2) step: {compile_times[few]:.1f} s at {few} links, "
-        f"{compile_times[many]:.1f} s at {many} ({compile_times[many] / compile_times[few]:.2f} times)."
+    said = (
+        f"One lane, float64, dt = {data['dt']} s. Compiling one jitted radau(2) step: {compile_times[few]:.1f} s at "
+        f"{few} links, {compile_times[many]:.1f} s at {many} ({compile_times[many] / compile_times[few]:.2f} times)."
     )
-    versions = where["versions"]
-    lines.append(
-        f"Measured on {where['device']}, {where['cores']} shared cores, jax {versions['jax']}, "
-        f"commit {where['commit']}, {where['date']}, load {where['load'][0]:.1f}: `benchmarks/results/step_time.json`."
+    return [*markdown(head, table, 0), "", said]
+
+
+def throughput(data: dict) -> list[str]:
+    """Simulated seconds per second of the planar chain; engines that reached one at least, the quickest first."""
+    rows = [r for r in data["rows"] if r["case"] == "planar"]
+    lanes = sorted({r["lanes"] for r in rows})
+    at = {(r["engine"], r["lanes"]): r.get("simulated_s_per_s") for r in rows}
+    failed = {(r["engine"], r["lanes"]) for r in rows if r.get("failed_steps")}
+    dt = {r["engine"]: r["dt"] for r in rows}
+    keep = [e for e in dt if (at[e, lanes[0]] or 0.0) >= 1.0]
+    keep.sort(key=lambda e: -at[e, lanes[0]])
+    table = [[e, str(dt[e]), *(figure(at.get((e, n))) + "*" * ((e, n) in failed) for n in lanes)] for e in keep]
+    count = [f"{n} lanes" if n > 1 else "1 lane" for n in lanes]
+    rest = ", ".join(e for e in dt if e not in keep)
+    said = (
+        "Simulated seconds per second, each at the largest dt that keeps the energy of ten seconds within 10 % (rivals "
+        "in JAX: at MuJoCo C's of that integrator). *: some steps fail. Under one, or never within: " + rest + "."
     )
-    return "\n".join(lines)
+    return [*markdown(["engine", "dt, s", *count], table, 1), "", said]
+
+
+def paper_time(data: dict) -> list[str]:
+    """Milliseconds for ten seconds of motion; what fails or gains energy says so."""
+    sizes = [dt for dt in sorted({r["dt"] for r in data["rows"]}) if dt in (0.001, 0.0025, 0.01, 0.02, 0.05, 0.1)]
+    at = {(r["method"], r["dt"]): r for r in data["rows"]}
+
+    def cell(row: dict) -> str:
+        if not row["works"]:
+            return "fails" if row["failed_steps"] else "gains"
+        return f"{figure(1e3 * row['s'])} ({100 * max(row['loss'], 0):.0f} %)"
+
+    methods = list(dict.fromkeys(r["method"] for r in data["rows"]))
+    table = [[m.replace("_", " "), *(cell(at[m, dt]) for dt in sizes)] for m in methods]
+    said = "Milliseconds for ten seconds of ten links (and the largest loss of energy); gains: over 10 % of energy."
+    return [*markdown(["method", *(f"dt {dt:g} s" for dt in sizes)], table, 1), "", said]
+
+
+TABLES = {"step_time": step_time, "throughput": throughput, "paper_time": paper_time}
+
+
+def filled(text: str) -> str:
+    """The README with every marked table as the results have it now."""
+    for name in re.findall(r"<!-- begin: (\w+) -->", text):
+        data = json.loads((RESULTS / f"{name}.json").read_text())
+        begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
+        head, rest = text.split(begin)
+        _, tail = rest.split(end)
+        text = "\n".join([head + begin, *TABLES[name](data), source(data, name), end + tail])
+    return text
 
 
 def main() -> None:
@@ -47,10 +109,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     text = README.read_text()
-    begin, end = "<!-- begin: step_time -->", "<!-- end: step_time -->"
-    head, rest = text.split(begin)
-    _, tail = rest.split(end)
-    new = f"{head}{begin}\n{step_time()}\n{end}{tail}"
+    new = filled(text)
     if arguments.check:
         sys.exit(new != text)
     README.write_text(new)
