@@ -90,7 +90,39 @@ def paper_time(data: dict) -> list[str]:
     return [*markdown(["method", *(f"dt {dt:g} s" for dt in sizes)], table, 1), "", said]
 
 
-TABLES = {"step_time": step_time, "throughput": throughput, "paper_time": paper_time}
+def between(values: list[float]) -> str:
+    return f"{min(values):.2g} to {max(values):.2g}"
+
+
+def gradients(data: dict) -> list[str]:
+    """The library's rows of 1000 steps in one sentence."""
+    own = [r for r in data["rows"] if r["engine"] in ("radau1", "radau2") and r.get("steps") == 1000]
+    links = [r["links"] for r in own]
+    return [
+        f"Exact gradients of 1000 steps take {between([r['ratio_cpu'] for r in own])} times the CPU time of the "
+        f"forward rollout, and {between([r['state_sizes_per_step'] for r in own])} times (q, v) of memory a step "
+        f"(radau(1) and radau(2), {min(links)} to {max(links)} links)."
+    ]
+
+
+def batch(data: dict) -> list[str]:
+    """By iterations in tiles beside vmap in one sentence."""
+    tiled = [r for r in data["rows"] if r.get("by") == "iteration" and r["tile"] < r["lanes"]]
+    even = [r["ratio_to_vmap"] for r in tiled if r["what"] == "even"]
+    uneven = [r["ratio_to_vmap"] for r in tiled if r["what"] != "even"]
+    return [
+        f"`rollout_batch` in tiles of {tiled[0]['tile']} takes {between(uneven)} of the vmapped rollout's time where "
+        f"lanes are uneven, and {even[0]:.2f} where they are even."
+    ]
+
+
+TABLES = {
+    "step_time": step_time,
+    "throughput": throughput,
+    "paper_time": paper_time,
+    "gradients": gradients,
+    "batch": batch,
+}
 
 
 def filled(text: str) -> str:
