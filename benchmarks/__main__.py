@@ -81,12 +81,13 @@ def command(script: Script, quick: bool, full: bool) -> list[str]:
 
 
 def surroundings(out: pathlib.Path, quick: bool) -> dict[str, str]:
-    """Scripts that only have to run share what was compiled; where time is measured nothing is taken from a cache."""
+    """Where scripts only have to run: less optimisation, and they share what was compiled; else no cache at all."""
     found = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, (str(HERE.parent), os.getenv("PYTHONPATH")))))
     found["JAX_ENABLE_COMPILATION_CACHE"] = str(quick).lower()
     if quick:
         found.setdefault("JAX_COMPILATION_CACHE_DIR", str(out / "cache"))
         found |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+        found["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
     return found
 
 
