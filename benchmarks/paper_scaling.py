@@ -109,7 +109,7 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
     for axes in (left, right):
         axes.grid(alpha=0.3, which="both")
         if axes.lines:
-            axes.legend(fontsize=7, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.12))
+            axes.legend(fontsize=7, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.14))
     figure.suptitle(title, fontsize=9)
     figure.savefig(path, dpi=110)
 
