@@ -6,7 +6,7 @@ Rows are matched by what identifies them: every string in them and the numbers n
 compared as ratios, over 1 where the new run is slower, rates such as `simulated_s_per_s` upside down. `--relative`
 divides all ratios by their median, since another machine, or a busier one, is slower in everything; so a run that is
 slower in everything is no regression there. Exit status 1 where a ratio is over the tolerance, where a row fails that
-did not, or more steps fail. Memory is not compared.
+did not, or more steps fail, or the runs have no row in common. Memory is not compared.
 """
 
 import argparse
@@ -101,7 +101,7 @@ def setting(data: dict) -> dict:
 
 
 def report(old: dict, new: dict, tolerance: float, by_median: bool) -> bool:
-    """Print the comparison; True where nothing became worse."""
+    """Print the comparison; True where there was something to compare, and nothing became worse."""
     before, after = named(old["rows"]), named(new["rows"])
     found = changes(before, after)
     if by_median:
@@ -119,7 +119,7 @@ def report(old: dict, new: dict, tolerance: float, by_median: bool) -> bool:
         print("fails:", line)
     slower = sum(c.ratio > tolerance for c in found)
     print(f"\n{len(found)} times, {slower} over {tolerance:g}; {len(worse)} new failures")
-    return not slower and not worse
+    return bool(before.keys() & after.keys()) and not slower and not worse
 
 
 def main(words: list[str] | None = None) -> int:

@@ -88,6 +88,7 @@ def test_failures_count(compared):
 def test_rows_that_went_or_came_are_named(compared):
     status, out = compared([*ROWS[:2], ROWS[2] | {"links": 40}])
     assert status == 0 and "vanished: links 20" in out and "new: links 40" in out
+    assert compared([ROWS[2] | {"links": 40}])[0] == 1  # nothing was compared
 
 
 def test_other_surroundings_are_told(compared):
