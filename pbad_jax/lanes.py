@@ -1,10 +1,12 @@
 """Small dense systems and rare branches, for one lane and for many. Knows no physics.
 
-One lane is solved by LAPACK. Many lanes (vmap) are not: jaxlib's batched LAPACK calls wait for workers of the very
-thread pool they run in, so that two of them side by side stop for ever, and on an accelerator they are launched one
-after another. There the elimination is written out and vectorises over the lanes.
+One lane is solved by LAPACK. Many lanes (vmap) are never handed to it together: jaxlib's batched LAPACK calls wait for
+workers of the very thread pool they run in, so that two of them side by side stop for ever, and on an accelerator they
+are launched one after another. Small systems are eliminated side by side, written out here; larger ones go to LAPACK
+lane by lane on a CPU, where side by side they fall out of the cache (benchmarks/README.md has the figures).
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
+SOLVE_ALONE, CHOLESKY_ALONE = 24, 10  # unknowns from which on a CPU takes lanes one after another
+LARGEST_SUBSTITUTION = 32  # unknowns; from 40 on OpenBLAS starts threads, which costs it more than the work
 PANELS = 8  # loops that the written-out elimination consists of, at most; finished columns are dropped between them
 SMALLEST_PANEL = 8
 
@@ -45,9 +49,18 @@ def _solve_lanes(axis_size, in_batched, A, b):
         x = _solve(A, columns.reshape(A.shape[0], -1)).reshape(columns.shape)
         return jnp.moveaxis(x, -1, 0), True
     b = b if b_batched else jnp.broadcast_to(b, (axis_size, *b.shape))
-    if b.ndim == 2:
-        return eliminate(A, b[..., None])[0][..., 0], True
-    return eliminate(A, b)[0], True
+    if A.shape[-1] < SOLVE_ALONE:
+        return _eliminated(A, b), True
+    return jax.lax.platform_dependent(A, b, cpu=functools.partial(_one_by_one, _solve), default=_eliminated), True
+
+
+def _one_by_one(f: Callable, *lanes):
+    return jax.lax.map(lambda x: f(*x), lanes)
+
+
+def _eliminated(A: jax.Array, b: jax.Array) -> jax.Array:
+    """A⁻¹ b for lanes of b, (B,n) or (B,n,k)."""
+    return eliminate(A, b)[0] if b.ndim == 3 else eliminate(A, b[..., None])[0][..., 0]
 
 
 @custom_vmap
@@ -115,12 +128,30 @@ def cholesky(M: jax.Array) -> Factors:
 @custom_vmap
 def _cholesky(M: jax.Array) -> tuple[jax.Array, jax.Array]:
     L = jnp.linalg.cholesky(M)
-    return L, jax.scipy.linalg.solve_triangular(L, jnp.eye(M.shape[0], dtype=M.dtype), lower=True)
+    return L, _inverse_of_lower(L)
+
+
+def _inverse_of_lower(L: jax.Array) -> jax.Array:
+    """L⁻¹ of a lower triangular L (n,n), by halves."""
+    n = L.shape[0]
+    if n <= LARGEST_SUBSTITUTION:
+        return jax.scipy.linalg.solve_triangular(L, jnp.eye(n, dtype=L.dtype), lower=True)
+    half = n // 2
+    A, C = _inverse_of_lower(L[:half, :half]), _inverse_of_lower(L[half:, half:])
+    return jnp.block([[A, jnp.zeros_like(L[:half, half:])], [-C @ (L[half:, :half] @ A), C]])
 
 
 @_cholesky.def_vmap
 def _cholesky_lanes(axis_size, in_batched, M):
     del axis_size, in_batched
+    if M.shape[-1] < CHOLESKY_ALONE:
+        return _cholesky_at_once(M), (True, True)
+    by_one = functools.partial(_one_by_one, _cholesky)
+    return jax.lax.platform_dependent(M, cpu=by_one, default=_cholesky_at_once), (True, True)
+
+
+def _cholesky_at_once(M: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The same for lanes M (B,n,n)."""
     n = M.shape[-1]
 
     def column(k, state):
@@ -137,7 +168,7 @@ def _cholesky_lanes(axis_size, in_batched, M):
 
     zero = jnp.zeros_like(M)
     _, L, R = jax.lax.fori_loop(0, n, column, (M, zero, zero))
-    return (L, R), (True, True)
+    return L, R
 
 
 def rarely(wanted: jax.Array, often: Callable, seldom: Callable, *operands):
