@@ -58,20 +58,28 @@ def end(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equation, fou
     return outcome(model, solver, s, found, z[-1], v, history, work)
 
 
-def _guess(model: Model, scheme: Scheme, eq: Equation, state: State) -> jax.Array:
-    """The displacements (m,nv) of the stages that the solve starts from: c dt v.
+SLIGHT = 0.5  # of a step's displacement dt v: a larger bend of the last step is not carried on
 
+
+def _guess(model: Model, scheme: Scheme, eq: Equation, state: State) -> jax.Array:
+    """The displacements (m,nv) of the stages that the solve starts from: c dt v, or what the last step suggests.
+
+    p is the parabola through the last interior stage and q_k with the slope dt v at q_k, b its bend. Smooth motion goes
+    on along it, c dt v + c² b, where b is slight: after a step of another length, or where the motion whips, it is not.
     Where impulses act at the start of the step, v at its end does not say what comes: at rest it is −dt a/2, a what the
-    impulse balances. There the guess is what the last step did: p(c) − p(0) of the parabola p through the last interior
-    stage and q_k with the slope dt v at q_k.
+    impulse balances. There the guess is what the last step did: p(c) − p(0) = c dt v + ((c − 1)² − 1) b.
     """
-    plain = eq.nodes[:, None] * (eq.dt * state.v)
-    if scheme.has_history or scheme.m == 1 or not acting(model, "step"):
+    c, line = eq.nodes[:, None], eq.dt * state.v
+    plain = c * line
+    if scheme.has_history or scheme.m == 1:
         return plain
     left = 1.0 - scheme.nodes[-2]
-    bend = (kin.difference(model, state.q, state.history) + left * eq.dt * state.v) / left**2
-    last = plain + ((eq.nodes - 1.0) ** 2 - 1.0)[:, None] * bend
-    return jnp.where(state.has_history, last, plain)
+    b = (kin.difference(model, state.q, state.history) + left * line) / left**2
+    known = state.has_history
+    if acting(model, "step"):
+        return jnp.where(known, plain + ((c - 1.0) ** 2 - 1.0) * b, plain)
+    slight = jnp.sum(b * b) < SLIGHT**2 * jnp.sum(line * line)
+    return jnp.where(known & slight, plain + c**2 * b, plain)
 
 
 def equations(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equation) -> Equations:
