@@ -16,26 +16,24 @@ sums (`common.compile_sums`). Rivals: pip install mujoco-mjx brax jaxsim gymnasi
 """
 
 import functools
+<<<<<<< HEAD
 import importlib
 import importlib.util
+=======
+>>>>>>> 4871037 (Engines and systems of the comparisons have modules of their own)
 import pathlib
 import sys
-import time
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import rivals
+import systems
 from common import compile_sums, digits, run
+from engines import SAMPLES, Mujoco, worker_of
 from remotes import Remote
+from systems import System
 
-import pbad_jax as pbad
-from pbad_jax import newton_euler
-
-LINKS, SPAN, WINDOW, ALLOWED, SAMPLES = 10, 10.0, 1.0, 0.1, 200
+LINKS, SPAN, WINDOW, ALLOWED = 10, 10.0, 1.0, 0.1
 LADDER = (0.0005, 0.001, 0.002, 0.0025, 0.004, 0.005, 0.008, 0.01, 0.016, 0.02, 0.032, 0.05, 0.064, 0.1, 0.128)  # s
-REPEATS, PATIENCE, COMPILING = 3, 3.0, 100.0  # s for one run of a rival, s for one compilation
+REPEATS, COMPILING = 3, 100.0  # s for one compilation
 OURS = ("radau1", "radau2", "radau3", "dirk4")
 BASELINE = ("newton_euler rk4", "newton_euler semi_implicit_euler")
 MUJOCO = ("mujoco Euler", "mujoco RK4")
@@ -43,234 +41,40 @@ IN_JAX = ("mjx Euler", "brax Euler", "jaxsim SemiImplicitEuler", "jaxsim RungeKu
 WITHOUT_MJX = OURS + BASELINE + MUJOCO + IN_JAX[1:]  # MJX takes a second a step with ten links
 
 
-def ant_xml() -> str:
-    import gymnasium
-
-    path = pathlib.Path(gymnasium.__file__).parent / "envs/mujoco/assets/ant.xml"
-    return path.read_text().replace(' coordinate="local"', "")
-
-
-class Mujoco:
-    """MuJoCo C, its batches by its own threads."""
-
-    def __init__(self, name: str, case: str):
-        mujoco: Any = importlib.import_module("mujoco")
-        integrator = name.split()[1]
-        if case == "ant":
-            xml = ant_xml().replace('integrator="RK4"', f'integrator="{integrator}"')
-        else:
-            xml = rivals.chain_mjcf(LINKS, integrator=integrator)
-        self.mujoco, self.model = mujoco, mujoco.MjModel.from_xml_string(xml)
-        self.model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
-
-    def compile(self, lanes: int, dt: float) -> dict:
-        return {}
-
-    def path(self, q, v, dt: float, span: float) -> dict:
-        """States at about SAMPLES moments."""
-        m, d = self.model, self.mujoco.MjData(self.model)
-        m.opt.timestep, d.qpos[:], d.qvel[:] = dt, q, v
-        steps, out = round(span / dt), []
-        for i in range(steps):
-            self.mujoco.mj_step(m, d)
-            if (i + 1) % max(1, steps // SAMPLES) == 0:
-                out.append((d.qpos.copy(), d.qvel.copy()))
-        return {"q": np.stack([s[0] for s in out]), "v": np.stack([s[1] for s in out])}
-
-    def energies(self, q, v) -> np.ndarray:
-        """Of states (T,nq), (T,nv), in J."""
-        m, d = self.model, self.mujoco.MjData(self.model)
-        m.opt.enableflags |= self.mujoco.mjtEnableBit.mjENBL_ENERGY
-        out = []
-        for d.qpos[:], d.qvel[:] in zip(q, v):  # what is not finite stays so
-            self.mujoco.mj_forward(m, d)
-            out.append(d.energy.sum())
-        return np.array(out)
-
-    def time(self, q, v, dt: float, span: float) -> dict:
-        rollout: Any = importlib.import_module("mujoco.rollout")
-        threads = min(2, len(q))
-        m, d = self.model, self.mujoco.MjData(self.model)
-        m.opt.timestep = dt
-        what = self.mujoco.mjtState.mjSTATE_FULLPHYSICS
-        starts = np.zeros((len(q), self.mujoco.mj_stateSize(m, what)))
-        for d.qpos[:], d.qvel[:], row in zip(q, v, starts):
-            self.mujoco.mj_getState(m, d, row, what)
-        datas, steps = [self.mujoco.MjData(m) for _ in range(threads)], round(span / dt)
-        with rollout.Rollout(nthread=threads) as pool:
-            began = time.perf_counter()
-            states, _ = pool.rollout(m, datas, starts, None, nstep=steps)
-            s = time.perf_counter() - began
-        return {"s": s, "simulated_s": steps * dt * len(q), "finite": bool(np.isfinite(states[:, -1]).all())}
-
-
-class InJax:
-    """A rival in JAX: the model closed over, as its users do; the step size and the number of steps are arguments."""
-
-    def __init__(self, name: str, case: str):
-        rivals.quiet()
-        library, integrator = name.split()
-        xml = ant_xml() if case == "ant" else rivals.chain_mjcf(LINKS)
-        xml = xml.replace('integrator="RK4"', 'integrator="Euler"').replace('"Euler"', f'"{integrator}"')
-        if library == "jaxsim":
-            self.engine = rivals.jaxsim(LINKS, integrator)
-        else:
-            self.engine = {"mjx": rivals.mjx, "brax": rivals.brax}[library](xml)
-        self.programs: dict[int, Any] = {}
-        self.start = jax.jit(jax.vmap(lambda q, v: self.engine.start(self.engine.model, q, v)))
-
-    def compile(self, lanes: int, dt: float) -> dict:
-        e = self.engine
-
-        def whole(states, dt, steps):
-            return jax.lax.fori_loop(0, steps, lambda _, s: jax.vmap(lambda x: e.step(e.model, x, dt))(s), states)
-
-        began = time.perf_counter()
-        q, v = (jnp.zeros((lanes, n)) for n in (e.nq, e.dofs))
-        lowered = jax.jit(whole).lower(self.start(q, v), jnp.asarray(0.001), 1)
-        self.programs[lanes] = lowered.compile()
-        return {"compile_s": round(time.perf_counter() - began, 1)}
-
-    def path(self, q, v, dt: float, span: float) -> dict:
-        """States at about SAMPLES moments, of as much as there is patience for."""
-        e, s, out = self.engine, self.start(q[None], v[None]), []
-        steps = round(span / dt)
-        each, began = max(1, steps // SAMPLES), time.perf_counter()
-        for _ in range(steps // each):
-            s = self.programs[1](s, jnp.asarray(dt), each)
-            out.append(
-                (np.asarray(e.q(jax.tree.map(lambda x: x[0], s))), np.asarray(e.v(jax.tree.map(lambda x: x[0], s))))
-            )
-            if time.perf_counter() - began > 5 * PATIENCE:
-                break
-        return {"q": np.stack([s[0] for s in out]), "v": np.stack([s[1] for s in out])}
-
-    def time(self, q, v, dt: float, span: float) -> dict:
-        """Its cost does not depend on the state, so a part of the span will do where it takes too long."""
-        program, states = self.programs[len(q)], self.start(q, v)
-
-        def run(steps: int):
-            began = time.perf_counter()
-            end = jax.block_until_ready(program(states, jnp.asarray(dt), steps))
-            return time.perf_counter() - began, end
-
-        s = run(1)[0]
-        steps = int(np.clip(PATIENCE / s, 1, round(span / dt)))
-        s, end = run(steps)
-        finite = bool(np.isfinite(np.asarray(jax.vmap(self.engine.q)(end))).all())
-        return {"s": s, "simulated_s": steps * dt * len(q), "finite": finite}
-
-
-class Ours:
-    """The library: rollout for one lane, rollout_batch for more; its explicit baseline. Whole trajectories are kept."""
-
-    def __init__(self, name: str, case: str):
-        jax.config.update("jax_enable_x64", True)
-        self.scheme, _, self.method = name.rpartition(" ")
-        self.model = pbad.load(ant_xml()) if case == "ant" else pbad.chain(LINKS)
-        if self.scheme:
-            step = newton_euler.make_step(0.001, self.method)
-        else:
-            self.scheme, step = name, pbad.make_step(pbad.Options(0.001, name))
-
-        def advance(s, dt, steps):
-            def one(_, c):
-                s, bad = c
-                s, info = step(self.model, s, None, dt)
-                return s, bad + ~info.ok
-
-            return jax.lax.fori_loop(0, steps, one, (s, 0))
-
-        self.advance = jax.jit(advance)
-        self.states = jax.jit(jax.vmap(lambda q, v: pbad.make_state(self.model, q, v)))
-
-    def call(self, lanes: int, states, dt: float, steps: int):
-        if self.scheme == "newton_euler":
-            return self.many(states, dt, steps)
-        options = pbad.Options(dt, self.scheme)
-        if lanes > 1:
-            return pbad.rollout_batch(self.model, states, None, steps, options)
-        return pbad.rollout(self.model, jax.tree.map(lambda x: x[0], states), None, steps, options, progress=False)
-
-    @functools.cached_property
-    def many(self):
-        """The baseline's rollouts of all lanes side by side."""
-
-        def whole(states, dt, steps):
-            return jax.vmap(lambda s: newton_euler.rollout(self.model, s, None, steps, dt=dt, method=self.method))(
-                states
-            )
-
-        return jax.jit(whole, static_argnums=(1, 2))
-
-    def compile(self, lanes: int, dt: float) -> dict:
-        return {}
-
-    def path(self, q, v, dt: float, span: float) -> dict:
-        s, out, failed = pbad.make_state(self.model, jnp.asarray(q), jnp.asarray(v)), [], 0
-        steps = round(span / dt)
-        each = max(1, steps // SAMPLES)
-        for _ in range(steps // each):
-            s, bad = self.advance(s, dt, each)
-            failed += int(bad)
-            out.append((np.asarray(s.q), np.asarray(s.v)))
-        return {"q": np.stack([s[0] for s in out]), "v": np.stack([s[1] for s in out]), "failed_steps": failed}
-
-    def time(self, q, v, dt: float, span: float) -> dict:
-        states, steps = self.states(jnp.asarray(q), jnp.asarray(v)), round(span / dt)
-        began = time.perf_counter()
-        trajectory, info = jax.block_until_ready(self.call(len(q), states, dt, steps))
-        return {
-            "s": time.perf_counter() - began,
-            "simulated_s": steps * dt * len(q),
-            "finite": bool(np.isfinite(np.asarray(trajectory.q)).all()),
-            "failed_steps": int(np.sum(np.asarray(info.status) != 0)),
-            "iterations": round(float(np.mean(np.asarray(info.iterations))), 2),
-        }
-
-
-def worker_of(name: str):
-    return Mujoco if name in MUJOCO else InJax if name in IN_JAX else Ours
-
-
-def start_of(case: str) -> tuple[np.ndarray, np.ndarray]:
-    q, v = np.zeros(2 * LINKS), np.zeros(2 * LINKS)
-    q[0] = np.pi / 2
-    v[1] = 0.2 * np.sqrt(rivals.GRAVITY / LINKS) if case == "3d" else 0.0
-    return q, v
+def system_of(case: str) -> System:
+    return systems.robot("ant") if case == "ant" else systems.chain(LINKS, 0.2 if case == "3d" else 0.0)
 
 
 def mixed(case: str, lanes: int) -> tuple[np.ndarray, np.ndarray]:
     """Starts (lanes,nq), (lanes,nv), the same for all engines."""
-    rng = np.random.default_rng(0)
-    exact = Mujoco("mujoco RK4", case)
+    rng, system = np.random.default_rng(0), system_of(case)
+    exact = Mujoco("mujoco RK4", system)
     if case == "ant":
         q = np.tile(exact.model.qpos0, (lanes, 1))
         q[:, 2] += rng.uniform(0, 0.5, lanes)
         q[:, 7:] += 0.3 * rng.normal(size=(lanes, q.shape[1] - 7))
         return q, np.zeros((lanes, exact.model.nv))
-    q, v = start_of(case)
     if lanes == 1:
-        return q[None], v[None]
-    paths = []
+        return system.q[None], system.v[None]
+    paths, q = [], system.q.copy()
     for _ in range(16):
         q[0] = np.pi / 2 + 0.05 * rng.normal()
-        paths.append(exact.path(q, v, 0.0005, SPAN))
+        paths.append(exact.path(q, system.v, 0.0005, SPAN))
     pick = rng.permutation(16 * SAMPLES)[:lanes]
     return np.concatenate([p["q"] for p in paths])[pick], np.concatenate([p["v"] for p in paths])[pick]
 
 
 def largest_step(remote: Remote, case: str, judge: Mujoco) -> list[dict]:
     """Energy errors of 10 s up the ladder until one is too large."""
-    q, v = start_of(case)
-    scale = LINKS * rivals.GRAVITY * LINKS / 2
+    system = system_of(case)
+    q, v = system.q, system.v
     first, seen = judge.energies(q[None], v[None])[0], []
     for dt in LADDER:
         remote.ask("path", q, v, dt, SPAN)
         found = remote.answer()
         if remote.failure:
             break
-        error = float(np.max(np.abs(judge.energies(found["q"], found["v"]) - first))) / scale
+        error = float(np.max(np.abs(judge.energies(found["q"], found["v"]) - first))) / system.scale
         seen.append({"dt": dt, "error": digits(error), "failed_steps": found.get("failed_steps", 0)})
         if not error <= ALLOWED or seen[-1]["failed_steps"]:  # NaN is too large
             break
@@ -281,7 +85,7 @@ def step_sizes(case: str, remotes: list[Remote]) -> dict[str, dict]:
     """What to run each engine at. A rival in JAX takes the step size of the same integrator of MuJoCo C."""
     if case == "ant":
         return {r.name: {"dt": 0.01} for r in remotes}
-    judge, known = Mujoco("mujoco RK4", case), {}
+    judge, known = Mujoco("mujoco RK4", system_of(case)), {}
     for remote in [r for r in remotes if r.name not in IN_JAX]:
         seen = largest_step(remote, case, judge)
         good = [s for s in seen if s["error"] is not None and s["error"] <= ALLOWED and not s["failed_steps"]]
@@ -292,11 +96,15 @@ def step_sizes(case: str, remotes: list[Remote]) -> dict[str, dict]:
 
 
 def measure(case: str, names: tuple[str, ...], lanes: tuple[int, ...], window: float) -> list[dict]:
+<<<<<<< HEAD
     needed = ("mujoco", "gymnasium") if case == "ant" else ("mujoco",)
     missing = [package for package in needed if importlib.util.find_spec(package) is None]
     if missing:  # without which nobody has a start
         return [{"case": case, "engine": name, "failure": f"{missing[0]} is not installed"} for name in names]
     remotes = [Remote(worker_of(n), n, case) for n in names]
+=======
+    remotes = [Remote(worker_of(n), n, system_of(case)) for n in names]
+>>>>>>> 4871037 (Engines and systems of the comparisons have modules of their own)
     sizes = step_sizes(case, remotes)
     rows = []
     for n in lanes:
@@ -318,7 +126,7 @@ def measure(case: str, names: tuple[str, ...], lanes: tuple[int, ...], window: f
         for _, _, row, seen in live:
             if "failure" not in row:
                 best = min(seen[1:], key=lambda s: s["s"])
-                row |= {k: x for k, x in best.items() if k != "s"} | {"s": round(best["s"], 4)}
+                row |= {k: x for k, x in best.items() if k not in ("s", "end")} | {"s": round(best["s"], 4)}
                 row["simulated_s_per_s"] = digits(best["simulated_s"] / best["s"])
         for row in made:
             if row["dt"] is None:

@@ -1,0 +1,266 @@
+"""The engines that are compared, each a worker for a process of its own (`remotes.Remote`): MuJoCo C, JAX, ours.
+
+All are made from a name and a System. `path` gives the states a run passes through; `run` the seconds of a whole run of
+one lane, compiled once for all step sizes; `time` those of a batch as a user would write it.
+"""
+
+import functools
+import importlib
+import re
+import time
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import rivals
+from systems import System
+
+import pbad_jax as pbad
+from pbad_jax import newton_euler
+
+SAMPLES, PATIENCE = 200, 3.0  # moments of a path; s for one run of a rival in JAX
+COMPILED = ("mjx", "brax", "jaxsim")
+
+
+def worker_of(name: str):
+    library = name.split()[0]
+    return Mujoco if library == "mujoco" else InJax if library in COMPILED else Ours
+
+
+def strides(dt: float, span: float, samples: int) -> tuple[int, int]:
+    """How many samples a path has, and the steps between them."""
+    steps = round(span / dt)
+    each = max(1, steps // samples)
+    return steps // each, each
+
+
+def stacked(states: list[tuple], **more) -> dict:
+    return {"q": np.stack([np.asarray(s[0]) for s in states]), "v": np.stack([np.asarray(s[1]) for s in states])} | more
+
+
+class Mujoco:
+    """MuJoCo C, its batches by its own threads."""
+
+    def __init__(self, name: str, system: System):
+        mujoco: Any = importlib.import_module("mujoco")
+        self.mujoco, self.model = mujoco, mujoco.MjModel.from_xml_string(system.xml)
+        self.model.opt.integrator = getattr(mujoco.mjtIntegrator, f"mjINT_{name.split()[1].upper()}")
+        self.model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
+
+    def at(self, q, v, dt: float):
+        m, d = self.model, self.mujoco.MjData(self.model)
+        m.opt.timestep, d.qpos[:], d.qvel[:] = dt, q, v
+        return m, d
+
+    def compile(self, lanes: int, dt: float) -> dict:
+        return {}
+
+    def path(self, q, v, dt: float, span: float, samples: int = SAMPLES, patience: float = np.inf) -> dict:
+        (m, d), (count, each), out = self.at(q, v, dt), strides(dt, span, samples), []
+        began = time.perf_counter()
+        while len(out) < count and time.perf_counter() - began < patience:
+            self.mujoco.mj_step(m, d, nstep=each)
+            out.append((d.qpos.copy(), d.qvel.copy()))
+        return stacked(out, finished=len(out) == count)
+
+    def run(self, q, v, dt: float, span: float) -> dict:
+        m, d = self.at(q, v, dt)
+        began = time.perf_counter()
+        self.mujoco.mj_step(m, d, nstep=round(span / dt))
+        return {"s": time.perf_counter() - began}
+
+    def energies(self, q, v) -> np.ndarray:
+        """Of states (T,nq), (T,nv), in J; NaN where they are not finite."""
+        m, d = self.model, self.mujoco.MjData(self.model)
+        m.opt.enableflags |= self.mujoco.mjtEnableBit.mjENBL_ENERGY
+        out = np.full(len(q), np.nan)
+        for i in np.flatnonzero(np.isfinite(q).all(1) & np.isfinite(v).all(1)):
+            d.qpos[:], d.qvel[:] = q[i], v[i]
+            self.mujoco.mj_forward(m, d)
+            out[i] = d.energy.sum()
+        return out
+
+    def acceleration(self, q, v) -> dict:
+        m, d = self.at(q, v, 0.001)
+        self.mujoco.mj_forward(m, d)
+        return {"acceleration": d.qacc.copy()}
+
+    def apart(self, q, others) -> np.ndarray:
+        """The largest entry of q ⊖ other of every state, rad and m."""
+        out, d = np.zeros(len(q)), np.zeros(self.model.nv)
+        for i, (a, b) in enumerate(zip(q, others)):
+            self.mujoco.mj_differentiatePos(self.model, d, 1.0, b, a)
+            out[i] = np.max(np.abs(d))
+        return out
+
+    def time(self, q, v, dt: float, span: float, patience: float = np.inf) -> dict:
+        rollout: Any = importlib.import_module("mujoco.rollout")
+        threads = min(2, len(q))
+        m, d = self.model, self.mujoco.MjData(self.model)
+        m.opt.timestep = dt
+        what = self.mujoco.mjtState.mjSTATE_FULLPHYSICS
+        starts = np.zeros((len(q), self.mujoco.mj_stateSize(m, what)))
+        for d.qpos[:], d.qvel[:], row in zip(q, v, starts):
+            self.mujoco.mj_getState(m, d, row, what)
+        datas, steps = [self.mujoco.MjData(m) for _ in range(threads)], round(span / dt)
+        with rollout.Rollout(nthread=threads) as pool:
+            began = time.perf_counter()
+            states, _ = pool.rollout(m, datas, starts, None, nstep=steps)
+            s = time.perf_counter() - began
+        end = states[:, -1, 1 : 1 + m.nq]  # after the time
+        return {
+            "s": s,
+            "simulated_s": steps * dt * len(q),
+            "finite": bool(np.isfinite(states[:, -1]).all()),
+            "end": end,
+        }
+
+
+class InJax:
+    """A rival in JAX: the model closed over, as its users do; the step size and the number of steps are arguments."""
+
+    def __init__(self, name: str, system: System):
+        rivals.quiet()
+        library, integrator = name.split()
+        if library == "jaxsim":
+            if not system.links:
+                raise NotImplementedError("jaxsim is given the chain without springs only")
+            self.engine = rivals.jaxsim(system.links, integrator)
+        elif library == "brax":
+            self.engine = rivals.brax(re.sub(r'integrator="\w+"', 'integrator="Euler"', system.xml))
+        else:
+            mujoco: Any = importlib.import_module("mujoco")
+            kind = getattr(mujoco.mjtIntegrator, f"mjINT_{integrator.upper()}")
+            self.engine = rivals.mjx(system.xml, integrator=kind)
+        self.programs: dict[int, Any] = {}
+        self.start = jax.jit(jax.vmap(lambda q, v: self.engine.start(self.engine.model, q, v)))
+
+    def compile(self, lanes: int, dt: float) -> dict:
+        e = self.engine
+
+        def whole(states, dt, steps):
+            return jax.lax.fori_loop(0, steps, lambda _, s: jax.vmap(lambda x: e.step(e.model, x, dt))(s), states)
+
+        began = time.perf_counter()
+        q, v = (jnp.zeros((lanes, n)) for n in (e.nq, e.dofs))
+        lowered = jax.jit(whole).lower(self.start(q, v), jnp.asarray(0.001), 1)
+        self.programs[lanes] = lowered.compile()
+        return {"compile_s": round(time.perf_counter() - began, 1)}
+
+    def path(self, q, v, dt: float, span: float, samples: int = SAMPLES, patience: float = 5 * PATIENCE) -> dict:
+        e, s, out = self.engine, self.start(q[None], v[None]), []
+        count, each = strides(dt, span, samples)
+        began = time.perf_counter()
+        while len(out) < count and time.perf_counter() - began < patience:
+            s = self.programs[1](s, jnp.asarray(dt), each)
+            one = jax.tree.map(lambda x: x[0], s)
+            out.append((np.asarray(e.q(one)), np.asarray(e.v(one))))
+        return stacked(out, finished=len(out) == count)
+
+    def run(self, q, v, dt: float, span: float) -> dict:
+        s = self.start(q[None], v[None])
+        began = time.perf_counter()
+        jax.block_until_ready(self.programs[1](s, jnp.asarray(dt), round(span / dt)))
+        return {"s": time.perf_counter() - began}
+
+    def time(self, q, v, dt: float, span: float, patience: float = PATIENCE) -> dict:
+        """Its cost does not depend on the state, so a part of the span will do where it takes too long."""
+        program, states = self.programs[len(q)], self.start(q, v)
+
+        def run(steps: int):
+            began = time.perf_counter()
+            end = jax.block_until_ready(program(states, jnp.asarray(dt), steps))
+            return time.perf_counter() - began, end
+
+        s, steps = run(1)[0], round(span / dt)
+        if patience < np.inf:
+            steps = int(np.clip(patience / s, 1, steps))
+        s, end = run(steps)
+        q = np.asarray(jax.vmap(self.engine.q)(end))
+        return {"s": s, "simulated_s": steps * dt * len(q), "finite": bool(np.isfinite(q).all()), "end": q}
+
+
+class Ours:
+    """The library: rollout for one lane, rollout_batch for more; its explicit baseline. Whole trajectories are kept."""
+
+    def __init__(self, name: str, system: System):
+        jax.config.update("jax_enable_x64", True)
+        warnings.filterwarnings("ignore")
+        self.scheme, _, self.method = name.rpartition(" ")
+        self.model = pbad.chain(system.links) if system.links else pbad.load(system.xml, unsupported="warn")[0]
+        if self.scheme:
+            step = newton_euler.make_step(0.001, self.method)
+        else:
+            self.scheme, step = name, pbad.make_step(pbad.Options(0.001, name))
+
+        def advance(s, dt, steps):
+            def one(_, c):
+                s, bad = c
+                s, info = step(self.model, s, None, dt)
+                return s, bad + ~info.ok
+
+            return jax.lax.fori_loop(0, steps, one, (s, 0))
+
+        self.advance = jax.jit(advance)
+        self.states = jax.jit(jax.vmap(lambda q, v: pbad.make_state(self.model, q, v)))
+
+    def call(self, lanes: int, states, dt: float, steps: int):
+        if self.scheme == "newton_euler":
+            return self.many(states, dt, steps)
+        options = pbad.Options(dt, self.scheme)
+        if lanes > 1:
+            return pbad.rollout_batch(self.model, states, None, steps, options)
+        return pbad.rollout(self.model, jax.tree.map(lambda x: x[0], states), None, steps, options, progress=False)
+
+    @functools.cached_property
+    def many(self):
+        """The baseline's rollouts of all lanes side by side."""
+
+        def whole(states, dt, steps):
+            return jax.vmap(lambda s: newton_euler.rollout(self.model, s, None, steps, dt=dt, method=self.method))(
+                states
+            )
+
+        return jax.jit(whole, static_argnums=(1, 2))
+
+    def state(self, q, v) -> pbad.State:
+        return pbad.make_state(self.model, jnp.asarray(q), jnp.asarray(v))
+
+    def compile(self, lanes: int, dt: float) -> dict:
+        return {}
+
+    def path(self, q, v, dt: float, span: float, samples: int = SAMPLES, patience: float = np.inf) -> dict:
+        s, out, failed = self.state(q, v), [], 0
+        count, each = strides(dt, span, samples)
+        self.advance(s, dt, 0)  # compiles
+        began = time.perf_counter()
+        while len(out) < count and time.perf_counter() - began < patience:
+            s, bad = self.advance(s, dt, each)
+            failed += int(bad)
+            out.append((np.asarray(s.q), np.asarray(s.v)))
+        return stacked(out, finished=len(out) == count, failed_steps=failed)
+
+    def run(self, q, v, dt: float, span: float) -> dict:
+        s = self.state(q, v)
+        began = time.perf_counter()
+        _, failed = jax.block_until_ready(self.advance(s, dt, round(span / dt)))
+        return {"s": time.perf_counter() - began, "failed_steps": int(failed)}
+
+    def acceleration(self, q, v) -> dict:
+        return {"acceleration": np.asarray(newton_euler.acceleration(self.model, self.state(q, v)))}
+
+    def time(self, q, v, dt: float, span: float, patience: float = np.inf) -> dict:
+        states, steps = self.states(jnp.asarray(q), jnp.asarray(v)), round(span / dt)
+        began = time.perf_counter()
+        trajectory, info = jax.block_until_ready(self.call(len(q), states, dt, steps))
+        s, path = time.perf_counter() - began, np.asarray(trajectory.q)
+        return {
+            "s": s,
+            "simulated_s": steps * dt * len(q),
+            "finite": bool(np.isfinite(path).all()),
+            "failed_steps": int(np.sum(np.asarray(info.status) != 0)),
+            "iterations": round(float(np.mean(np.asarray(info.iterations))), 2),
+            "end": path[..., -1, :].reshape(len(q), -1),
+        }
