@@ -26,7 +26,9 @@ COMPILED = ("mjx", "brax", "jaxsim")
 
 def worker_of(name: str):
     library = name.split()[0]
-    return Mujoco if library == "mujoco" else InJax if library in COMPILED else Ours
+    if library in COMPILED:
+        return InJax
+    return {"mujoco": Mujoco, "pinocchio": Pinocchio}.get(library, Ours)
 
 
 def strides(dt: float, span: float, samples: int) -> tuple[int, int]:
@@ -45,6 +47,7 @@ class Mujoco:
 
     def __init__(self, name: str, system: System):
         mujoco: Any = importlib.import_module("mujoco")
+        mujoco.set_mju_user_warning(lambda text: None)  # of what is not finite: the states tell
         self.mujoco, self.model = mujoco, mujoco.MjModel.from_xml_string(system.xml)
         self.model.opt.integrator = getattr(mujoco.mjtIntegrator, f"mjINT_{name.split()[1].upper()}")
         self.model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
@@ -116,6 +119,75 @@ class Mujoco:
             "finite": bool(np.isfinite(states[:, -1]).all()),
             "end": end,
         }
+
+
+class Pinocchio:
+    """ABA and RK4, looped in Python; joint springs and drives are added as torques. Hinges only."""
+
+    def __init__(self, name: str, system: System):
+        pin: Any = importlib.import_module("pinocchio")
+        self.pin, self.model = pin, tree_of_hinges(pin, Mujoco("mujoco Euler", system).model)
+        self.data, zero = self.model.createData(), np.zeros(self.model.nv)
+        self.stiffness = zero if system.stiffness is None else system.stiffness
+        self.damping = zero if system.damping is None else system.damping
+
+    def compile(self, lanes: int, dt: float) -> dict:
+        return {}
+
+    def rate(self, q, v) -> np.ndarray:
+        return self.pin.aba(self.model, self.data, q, v, -self.stiffness * q - self.damping * v)
+
+    def acceleration(self, q, v) -> dict:
+        return {"acceleration": self.rate(q, v).copy()}
+
+    def advance(self, q, v, dt: float, steps: int) -> tuple[np.ndarray, np.ndarray]:
+        for _ in range(steps):
+            a = self.rate(q, v)
+            v2 = v + dt / 2 * a
+            b = self.rate(q + dt / 2 * v, v2)
+            v3 = v + dt / 2 * b
+            c = self.rate(q + dt / 2 * v2, v3)
+            v4 = v + dt * c
+            d = self.rate(q + dt * v3, v4)
+            q, v = q + dt / 6 * (v + 2 * v2 + 2 * v3 + v4), v + dt / 6 * (a + 2 * b + 2 * c + d)
+        return q, v
+
+    def path(self, q, v, dt: float, span: float, samples: int = SAMPLES, patience: float = np.inf) -> dict:
+        (count, each), out = strides(dt, span, samples), []
+        began = time.perf_counter()
+        while len(out) < count and time.perf_counter() - began < patience:
+            q, v = self.advance(q, v, dt, each)
+            out.append((q, v))
+        return stacked(out, finished=len(out) == count)
+
+    def run(self, q, v, dt: float, span: float) -> dict:
+        """And the seconds that its calls of ABA alone would take."""
+        steps, none = round(span / dt), np.zeros(len(v))
+        began = time.perf_counter()
+        self.advance(q, v, dt, steps)
+        s, began = time.perf_counter() - began, time.perf_counter()
+        for _ in range(4 * steps):
+            self.pin.aba(self.model, self.data, q, v, none)
+        return {"s": s, "s_aba": time.perf_counter() - began}
+
+
+def tree_of_hinges(pin, m):
+    """Pinocchio's model of a compiled MuJoCo model whose bodies have one hinge or two, at their origins."""
+
+    def rotation(quaternion) -> np.ndarray:
+        return pin.Quaternion(*quaternion).toRotationMatrix()
+
+    model, joints = pin.Model(), [0]
+    model.gravity.linear = m.opt.gravity.copy()
+    for b in range(1, m.nbody):
+        axes = [m.jnt_axis[m.body_jntadr[b] + i].copy() for i in range(m.body_jntnum[b])]
+        kind = pin.JointModelUniversal(*axes) if len(axes) == 2 else pin.JointModelRevoluteUnaligned(*axes)
+        place = pin.SE3(rotation(m.body_quat[b]), m.body_pos[b].copy())
+        joints.append(model.addJoint(joints[m.body_parentid[b]], kind, place, f"joint{b}"))
+        R = rotation(m.body_iquat[b])
+        inertia = pin.Inertia(m.body_mass[b], m.body_ipos[b].copy(), R @ np.diag(m.body_inertia[b]) @ R.T)
+        model.appendBodyToJoint(joints[b], inertia, pin.SE3.Identity())
+    return model
 
 
 class InJax:
@@ -226,10 +298,14 @@ class Ours:
         return jax.jit(whole, static_argnums=(1, 2))
 
     def state(self, q, v) -> pbad.State:
-        return pbad.make_state(self.model, jnp.asarray(q), jnp.asarray(v))
+        return pbad.make_state(self.model, *(None if x is None else jnp.asarray(x) for x in (q, v)))
 
     def compile(self, lanes: int, dt: float) -> dict:
-        return {}
+        """What `path` and `run` need; `time` compiles as it goes."""
+        began = time.perf_counter()
+        if lanes == 1:
+            self.advance(self.state(None, None), dt, 0)
+        return {"compile_s": round(time.perf_counter() - began, 1)} if lanes == 1 else {}
 
     def path(self, q, v, dt: float, span: float, samples: int = SAMPLES, patience: float = np.inf) -> dict:
         s, out, failed = self.state(q, v), [], 0
@@ -249,7 +325,7 @@ class Ours:
         return {"s": time.perf_counter() - began, "failed_steps": int(failed)}
 
     def acceleration(self, q, v) -> dict:
-        return {"acceleration": np.asarray(newton_euler.acceleration(self.model, self.state(q, v)))}
+        return {"acceleration": np.asarray(jax.jit(newton_euler.acceleration)(self.model, self.state(q, v)))}
 
     def time(self, q, v, dt: float, span: float, patience: float = np.inf) -> dict:
         states, steps = self.states(jnp.asarray(q), jnp.asarray(v)), round(span / dt)

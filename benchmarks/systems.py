@@ -62,13 +62,13 @@ def arm(links: int = 7, kp: float = 1e4, kd: float = 100.0) -> System:
     return System(f"arm:{links}", row(joints, 0.3, drives), q, v, scale, stiffness=kp * ones, damping=kd * ones)
 
 
-def beam(links: int = 10, stiffness: float = 1e4, damping: float = 50.0) -> System:
-    """A horizontal chain of universal joints with springs that hold it straight, let go at rest."""
+def beam(links: int = 10, stiffness: float = 1e5, damping: float = 100.0) -> System:
+    """A horizontal chain of universal joints, bent against the springs that hold it straight, let go at rest."""
     two = "".join(f'<joint axis="{axis}" stiffness="{stiffness}" damping="{damping}"/>' for axis in ("0 1 0", "0 0 1"))
-    zero, ones = np.zeros(2 * links), np.ones(2 * links)
+    q, v, ones = np.tile([0.1, 0.05], links), np.zeros(2 * links), np.ones(2 * links)
     scale = links * rivals.GRAVITY * links / 2
     xml = row([two] * links, 1.0)
-    return System(f"beam:{links}", xml, zero, zero, scale, stiffness=stiffness * ones, damping=damping * ones)
+    return System(f"beam:{links}", xml, q, v, scale, stiffness=stiffness * ones, damping=damping * ones)
 
 
 def drop() -> System:
