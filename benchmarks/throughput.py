@@ -16,11 +16,7 @@ sums (`common.compile_sums`). Rivals: pip install mujoco-mjx brax jaxsim gymnasi
 """
 
 import functools
-<<<<<<< HEAD
-import importlib
 import importlib.util
-=======
->>>>>>> 4871037 (Engines and systems of the comparisons have modules of their own)
 import pathlib
 import sys
 
@@ -96,15 +92,11 @@ def step_sizes(case: str, remotes: list[Remote]) -> dict[str, dict]:
 
 
 def measure(case: str, names: tuple[str, ...], lanes: tuple[int, ...], window: float) -> list[dict]:
-<<<<<<< HEAD
     needed = ("mujoco", "gymnasium") if case == "ant" else ("mujoco",)
     missing = [package for package in needed if importlib.util.find_spec(package) is None]
     if missing:  # without which nobody has a start
         return [{"case": case, "engine": name, "failure": f"{missing[0]} is not installed"} for name in names]
-    remotes = [Remote(worker_of(n), n, case) for n in names]
-=======
     remotes = [Remote(worker_of(n), n, system_of(case)) for n in names]
->>>>>>> 4871037 (Engines and systems of the comparisons have modules of their own)
     sizes = step_sizes(case, remotes)
     rows = []
     for n in lanes:

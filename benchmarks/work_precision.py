@@ -135,7 +135,8 @@ def points(case: str, system: System, remotes: list[Remote], ladder: tuple[float
             row = {"case": case, "engine": name, "dt": dt, "s": digits(best["s"], 4), "repeats": len(seen[name])}
             rows.append(row | {"failed_steps": paths[name, dt].get("failed_steps", 0)})
             if "s_aba" in best:
-                rows.append(rows[-1] | {"engine": name + ABA, "s": digits(best["s_aba"], 4)})
+                alone = min(s["s_aba"] for s in seen[name])
+                rows.append(rows[-1] | {"engine": name + ABA, "s": digits(alone, 4)})
         live = [r for r in live if not r.failure and seen[r.name] and seen[r.name][0]["s"] < LONGEST]
     return rows, paths
 
