@@ -255,17 +255,21 @@ class InJax:
 
 
 class Ours:
-    """The library: rollout for one lane, rollout_batch for more; its explicit baseline. Whole trajectories are kept."""
+    """The library: rollout for one lane, rollout_batch for more; its explicit baseline. Whole trajectories are kept.
+
+    Names are a scheme, a scheme and "substep" (see Options.on_failure), or "newton_euler" and a method.
+    """
 
     def __init__(self, name: str, system: System):
         jax.config.update("jax_enable_x64", True)
         warnings.filterwarnings("ignore")
-        self.scheme, _, self.method = name.rpartition(" ")
+        self.scheme, _, self.method = name.partition(" ")
         self.model = pbad.chain(system.links) if system.links else pbad.load(system.xml, unsupported="warn")[0]
-        if self.scheme:
+        self.options = functools.partial(pbad.Options, scheme=self.scheme, on_failure=self.method or "freeze")
+        if self.scheme == "newton_euler":
             step = newton_euler.make_step(0.001, self.method)
         else:
-            self.scheme, step = name, pbad.make_step(pbad.Options(0.001, name))
+            step = pbad.make_step(self.options(0.001))
 
         def advance(s, dt, steps):
             def one(_, c):
@@ -281,7 +285,7 @@ class Ours:
     def call(self, lanes: int, states, dt: float, steps: int):
         if self.scheme == "newton_euler":
             return self.many(states, dt, steps)
-        options = pbad.Options(dt, self.scheme)
+        options = self.options(dt)
         if lanes > 1:
             return pbad.rollout_batch(self.model, states, None, steps, options)
         return pbad.rollout(self.model, jax.tree.map(lambda x: x[0], states), None, steps, options, progress=False)

@@ -10,7 +10,8 @@ most 10 % of energy, 3 keeps it within 10 %, 4 within 1 %; none, where the time 
 Energy is MuJoCo C's of (q, v) at about 200 moments, and the rule is in each row. Chains: |E − E0| ≤ 1 % or 10 % of
 m g L / 2. Robots lose energy as they should, so only E − E0 counts, by m g times the height of the centre of mass at
 the start. Springs of contacts and limits are not counted. MuJoCo's robots also touch themselves, the library's only
-the ground.
+the ground. Energy does not tell who sinks into the ground: `lowest_m` is the lowest place of the trunk. "substep"
+makes a step that fails again in parts; the others stop there.
 
 Two runs share the cores, from the largest step down; one that would take longer than PATIENCE by the last one's pace is
 not begun. `largest` is the largest step of each level, `all_smaller` that up to which all that were tried have it.
@@ -34,7 +35,17 @@ from systems import System
 LADDER = (0.0005, 0.001, 0.002, 0.0025, 0.004, 0.005, 0.008, 0.01, 0.016, 0.02, 0.032, 0.05, 0.064, 0.1, 0.128)  # s
 SPAN, PATIENCE, COMPILING = 10.0, 5.0, 200.0  # s
 LEVELS = {1: "finite", 2: "gain 10 %", 3: "10 %", 4: "1 %"}
-OURS = ("radau1", "radau2", "dirk2", "dirk4", "legendre2", "newton_euler semi_implicit_euler", "newton_euler rk4")
+OURS = (
+    "radau1",
+    "radau1 substep",
+    "radau2",
+    "radau2 substep",
+    "dirk2",
+    "dirk4",
+    "legendre2",
+    "newton_euler semi_implicit_euler",
+    "newton_euler rk4",
+)
 MUJOCO = tuple(f"mujoco {m}" for m in ("Euler", "implicitfast", "implicit", "discrete", "RK4"))
 IN_JAX = ("mjx Euler", "brax Euler", "jaxsim SemiImplicitEuler", "jaxsim RungeKutta4")
 SAME = (
@@ -79,6 +90,8 @@ def climb(remote: Remote, system: System, judge: Mujoco, first: float, ladder: t
         errors = energy_errors(system, judge.energies(found["q"], found["v"]), first)
         row = common | {"dt": dt, "level": level(found, **errors), "finished": found["finished"], "s": round(s, 3)}
         rows.append(row | {"failed_steps": found.get("failed_steps", 0)} | {k: digits(x) for k, x in errors.items()})
+        if not system.links:
+            rows[-1]["lowest_m"] = digits(found["q"][:, 2].min())
         pace = s / max(steps, 1) if row["level"] != 0 else pace  # a failed run is quick
     return [common | {"largest": largest(rows), "all_smaller": up_to(rows)} | made, *rows]
 
@@ -144,7 +157,7 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
     down = -(-len(names) // across)
     most = len({r["engine"] for r in rows})
     figure, axes = plt.subplots(
-        down, across, figsize=(2.4 + 4.6 * across, 1.4 + (0.6 + 0.24 * most) * down), squeeze=False
+        down, across, figsize=(3.4 + 4.6 * across, 1.4 + (0.6 + 0.24 * most) * down), squeeze=False
     )
     for axis, name in zip(axes.flat, names):
         own = [r for r in rows if r["system"] == name]
