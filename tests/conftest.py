@@ -20,8 +20,9 @@ def pytest_configure(config):
 
 # Files whose tests say nothing new in single precision: files, the command line, pictures, names, tables, schedules
 SAME_IN_FLOAT32 = (
-    "animations", "batch", "build_model", "check_gradients", "cli", "hostile_files", "import_order", "load",
-    "long_rollouts", "paper_fidelity", "robots", "robots_simulate", "schemes", "swing_up", "trajectories", "viz",
+    "animations", "batch", "benchmarks", "build_model", "check_gradients", "cli", "determinism", "hostile_files",
+    "import_order", "load", "long_rollouts", "paper_fidelity", "robots", "robots_simulate", "schemes", "swing_up",
+    "trajectories", "viz",
 )  # fmt: skip
 # What CI runs in more schemes, more random trees or longer than its hour has room for. All of it: pytest -m thorough
 THOROUGH = [
@@ -38,6 +39,7 @@ THOROUGH = [
     "test_certificates.py::test_no_silent_failures[[]dirk2-1-lm]",
     "test_certificates.py::test_no_silent_failures[[]legendre3-*-lm]",
     "test_certificates.py::test_no_silent_failures[[]radau2-1-lm]",
+    "test_determinism.py::test_the_same_bits_again[[]rollout]",
     "test_dynamics.py::test_small_steps_tend_to_the_joint_acceleration[[]scheme[12]]",
     "test_force_physics.py::test_a_ball_comes_to_rest_with_the_other_schemes[[]dirk2-*",
     "test_force_physics.py::test_a_drop_makes_no_energy[[]ball-radau3-*",
