@@ -35,6 +35,8 @@ OURS = ("radau1", "radau2", "radau3", "dirk4")
 BASELINE = ("newton_euler rk4", "newton_euler semi_implicit_euler")
 MUJOCO = ("mujoco Euler", "mujoco RK4")
 IN_JAX = ("mjx Euler", "brax Euler", "jaxsim SemiImplicitEuler", "jaxsim RungeKutta4")
+LOOKS = dict.fromkeys(OURS, ("black", "-")) | dict.fromkeys(BASELINE, ("tab:green", "-."))
+LOOKS |= dict.fromkeys(MUJOCO, ("tab:blue", "--")) | dict.fromkeys(IN_JAX, ("tab:gray", ":"))
 WITHOUT_MJX = OURS + BASELINE + MUJOCO + IN_JAX[1:]  # MJX takes a second a step with ten links
 
 
@@ -170,21 +172,8 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
                 own = [r for r in own if case != "ant" or (r["dt"] == 0.01) == fine]
                 if not own or (case != "ant" and not fine):
                     continue
-                how = {
-                    "color": "black"
-                    if name in OURS
-                    else "tab:green"
-                    if name in BASELINE
-                    else "tab:blue"
-                    if name in MUJOCO
-                    else "tab:gray"
-                }
-                how |= {
-                    "ls": "-" if name in OURS else "-." if name in BASELINE else "--" if name in MUJOCO else ":",
-                    "marker": mark,
-                    "ms": 5,
-                    "lw": 1,
-                }
+                color, line = LOOKS[name]
+                how = {"color": color, "ls": line, "marker": mark, "ms": 5, "lw": 1, "mfc": color if fine else "white"}
                 label = f"{name}, {own[0]['dt']} s"
                 axis.plot([r["lanes"] for r in own], [r["simulated_s_per_s"] for r in own], label=label, **how)
         axis.set(xscale="log", yscale="log", xlabel="lanes", title=case)
