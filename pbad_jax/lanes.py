@@ -49,9 +49,14 @@ def _solve_lanes(axis_size, in_batched, A, b):
         x = _solve(A, columns.reshape(A.shape[0], -1)).reshape(columns.shape)
         return jnp.moveaxis(x, -1, 0), True
     b = b if b_batched else jnp.broadcast_to(b, (axis_size, *b.shape))
-    if A.shape[-1] < SOLVE_ALONE:
+    if A.shape[-1] < SOLVE_ALONE or not _together():
         return _eliminated(A, b), True
     return jax.lax.platform_dependent(A, b, cpu=functools.partial(_one_by_one, _solve), default=_eliminated), True
+
+
+def _together() -> bool:
+    """Whether all lanes are on one device; a loop over lanes that are spread would gather them on each."""
+    return jax.device_count() == 1
 
 
 def _one_by_one(f: Callable, *lanes):
@@ -144,7 +149,7 @@ def _inverse_of_lower(L: jax.Array) -> jax.Array:
 @_cholesky.def_vmap
 def _cholesky_lanes(axis_size, in_batched, M):
     del axis_size, in_batched
-    if M.shape[-1] < CHOLESKY_ALONE:
+    if M.shape[-1] < CHOLESKY_ALONE or not _together():
         return _cholesky_at_once(M), (True, True)
     by_one = functools.partial(_one_by_one, _cholesky)
     return jax.lax.platform_dependent(M, cpu=by_one, default=_cholesky_at_once), (True, True)

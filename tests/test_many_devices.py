@@ -17,6 +17,7 @@ import jax, jax.numpy as jnp, numpy as np, pytest
 jax.config.update("jax_enable_x64", True)
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 import pbad_jax as pbad
+from pbad_jax.lanes import cholesky, solve
 
 assert jax.device_count() == 8
 mesh = jax.make_mesh((8,), ("lanes",), axis_types=(AxisType.Auto,))
@@ -38,6 +39,9 @@ for schedule in ("iteration", "step"):
 each = jax.jit(jax.vmap(lambda s, u: pbad.rollout(model, s, u, options=how, progress=False)))(spread, u)
 assert each[0].q.sharding.is_equivalent_to(lanes, 3)
 np.testing.assert_allclose(each[0].q, alone[0].q, atol=1e-10)
+A = jax.device_put(jnp.tile(4 * jnp.eye(30) + 1, (32, 1, 1)), lanes)
+for x in (jax.jit(jax.vmap(solve))(A, A[..., 0]), *jax.jit(jax.vmap(cholesky))(A)):
+    assert x.sharding.is_equivalent_to(lanes, x.ndim)
 with pytest.raises(pbad.OptionError, match="queue"):
     pbad.rollout_batch(model, spread, None, 3, how, queue=states)
 print("as one")
