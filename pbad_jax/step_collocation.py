@@ -58,7 +58,7 @@ def end(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equation, fou
     return outcome(model, solver, s, found, z[-1], v, history, work)
 
 
-SLIGHT = 0.5  # of a step's displacement dt v: a larger bend of the last step is not carried on
+SLIGHT = 0.25  # of a step's displacement dt v: a larger bend of the last step is not carried on
 
 
 def _guess(model: Model, scheme: Scheme, eq: Equation, state: State) -> jax.Array:
