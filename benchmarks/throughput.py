@@ -35,7 +35,8 @@ OURS = ("radau1", "radau2", "radau3", "dirk4")
 BASELINE = ("newton_euler rk4", "newton_euler semi_implicit_euler")
 MUJOCO = ("mujoco Euler", "mujoco RK4")
 IN_JAX = ("mjx Euler", "brax Euler", "jaxsim SemiImplicitEuler", "jaxsim RungeKutta4")
-LOOKS = dict.fromkeys(OURS, ("black", "-")) | dict.fromkeys(BASELINE, ("tab:green", "-."))
+LOOKS: dict[str, tuple[str, str]] = dict.fromkeys(OURS, ("black", "-"))
+LOOKS |= dict.fromkeys(BASELINE, ("tab:green", "-."))
 LOOKS |= dict.fromkeys(MUJOCO, ("tab:blue", "--")) | dict.fromkeys(IN_JAX, ("tab:gray", ":"))
 WITHOUT_MJX = OURS + BASELINE + MUJOCO + IN_JAX[1:]  # MJX takes a second a step with ten links
 
