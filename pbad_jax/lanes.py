@@ -49,18 +49,22 @@ def _solve_lanes(axis_size, in_batched, A, b):
         x = _solve(A, columns.reshape(A.shape[0], -1)).reshape(columns.shape)
         return jnp.moveaxis(x, -1, 0), True
     b = b if b_batched else jnp.broadcast_to(b, (axis_size, *b.shape))
-    if A.shape[-1] < SOLVE_ALONE or not _together():
-        return _eliminated(A, b), True
-    return jax.lax.platform_dependent(A, b, cpu=functools.partial(_one_by_one, _solve), default=_eliminated), True
+    return _quicker(SOLVE_ALONE, _solve, _eliminated, A, b), True
 
 
-def _together() -> bool:
-    """Whether all lanes are on one device; a loop over lanes that are spread would gather them on each."""
-    return jax.device_count() == 1
+def _quicker(alone: int, one: Callable, at_once: Callable, *lanes):
+    """`at_once` of all lanes, or `one` after another: on a CPU, for matrices (B,n,n) of n ≥ `alone`.
+
+    Not where there are several devices: a loop over lanes that are spread would gather them on each.
+    """
+    if lanes[0].shape[-1] < alone or jax.device_count() > 1:
+        return at_once(*lanes)
+    return jax.lax.platform_dependent(*lanes, cpu=functools.partial(one_by_one, one), default=at_once)
 
 
-def _one_by_one(f: Callable, *lanes):
-    return jax.lax.map(lambda x: f(*x), lanes)
+def one_by_one(f: Callable, *lanes):
+    """`f` of every lane, in a loop."""
+    return jax.lax.map(lambda lane: f(*lane), lanes)
 
 
 def _eliminated(A: jax.Array, b: jax.Array) -> jax.Array:
@@ -149,10 +153,7 @@ def _inverse_of_lower(L: jax.Array) -> jax.Array:
 @_cholesky.def_vmap
 def _cholesky_lanes(axis_size, in_batched, M):
     del axis_size, in_batched
-    if M.shape[-1] < CHOLESKY_ALONE or not _together():
-        return _cholesky_at_once(M), (True, True)
-    by_one = functools.partial(_one_by_one, _cholesky)
-    return jax.lax.platform_dependent(M, cpu=by_one, default=_cholesky_at_once), (True, True)
+    return _quicker(CHOLESKY_ALONE, _cholesky, _cholesky_at_once, M), (True, True)
 
 
 def _cholesky_at_once(M: jax.Array) -> tuple[jax.Array, jax.Array]:
