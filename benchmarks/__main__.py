@@ -39,6 +39,7 @@ class Script(NamedTuple):
 SCRIPTS = (
     Script("step_time", 8),
     Script("linear_solver", 1),
+    Script("small_systems", 0.5),
     Script("optimisers", 1),
     Script("robustness", 3),
     Script("float32", 2),

@@ -198,7 +198,7 @@ class InJax:
         library, integrator = name.split()
         if library == "jaxsim":
             if not system.links:
-                raise NotImplementedError("jaxsim is given the chain without springs only")
+                raise ValueError("jaxsim is given the chain without springs only")
             self.engine = rivals.jaxsim(system.links, integrator)
         elif library == "brax":
             self.engine = rivals.brax(re.sub(r'integrator="\w+"', 'integrator="Euler"', system.xml))
