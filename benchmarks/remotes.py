@@ -1,11 +1,14 @@
 """Engines in processes of their own, so that one that does not finish compiling, or dies, can be told and stopped."""
 
 import multiprocessing
+import os
 
 
-def serve(pipe, worker_class, arguments: tuple) -> None:
+def serve(pipe, worker_class, arguments: tuple, threads: int | None) -> None:
     """Answers (method, arguments) with what a worker's method returns, or {"failure": first line of the exception}."""
     worker = None
+    if threads:
+        os.environ["PJRT_NPROC"] = str(threads)  # read when JAX makes its first array
     while True:
         method, more = pipe.recv()
         try:
@@ -17,13 +20,19 @@ def serve(pipe, worker_class, arguments: tuple) -> None:
 
 
 class Remote:
-    """A worker_class(name, *arguments) in another process; after a failure it answers no more."""
+    """A worker_class(name, *arguments) in another process; after a failure it answers no more.
 
-    def __init__(self, worker_class, name: str, *arguments):
+    threads: of JAX in that process, None for one a core. What one trajectory computes is so small that handing it round
+    costs every engine in JAX more than it gains (README.md).
+    """
+
+    def __init__(self, worker_class, name: str, *arguments, threads: int | None = None):
         self.name, self.failure = name, ""
         context = multiprocessing.get_context("spawn")
         self.pipe, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other, worker_class, (name, *arguments)), daemon=True)
+        self.process = context.Process(
+            target=serve, args=(other, worker_class, (name, *arguments), threads), daemon=True
+        )
         self.process.start()
         other.close()  # or the end of the process would not be seen
 

@@ -115,7 +115,7 @@ def measure(name: str, engines: tuple[str, ...], ladder: tuple[float, ...]) -> l
         return [{"system": name, "failure": f"{type(e).__name__}: {e}"}]
 
     def one(engine: str) -> list[dict]:
-        judge, remote = Mujoco("mujoco RK4", system), Remote(worker_of(engine), engine, system)
+        judge, remote = Mujoco("mujoco RK4", system), Remote(worker_of(engine), engine, system, threads=1)
         found = climb(remote, system, judge, judge.energies(system.q[None], system.v[None])[0], ladder)
         remote.stop()
         return found

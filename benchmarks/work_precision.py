@@ -15,8 +15,8 @@ The reference is DOP853 of scipy, rtol 1e-12, on MuJoCo C's accelerations; rows 
 is from it, and others' accelerations from MuJoCo's. Contact models differ, so in `drop` each engine is held against
 itself at a quarter of its smallest step: that says how it converges, not whether it is right.
 
-Engines run in processes of their own and wait for each other; repeats go round, the least counts. A run is one call,
-its states are not kept (batches: as users call them); every engine halves its steps until a run takes too long. Steps
+Engines run in processes of their own and wait for each other, in JAX with one thread but for the batch; repeats go
+round, the least counts. A run is one call, its states are not kept (batches: as users call them); every engine halves its steps until a run takes too long. Steps
 that fail are counted, and such runs are not drawn. Pinocchio's RK4 is a loop in Python, so the calls of ABA alone are a
 line too. MuJoCo's springs are in its energies, its drives are not.
 Rivals: pip install mujoco-mjx brax jaxsim pin scipy.
@@ -162,7 +162,7 @@ def measure(case: str, ladder: tuple[float, ...]) -> list[dict]:
     make, names, skipped = CASES[case]
     system = make()
     judge = Mujoco("mujoco RK4", system)
-    remotes = [Remote(worker_of(n), n, system) for n in names if n not in skipped]
+    remotes = [Remote(worker_of(n), n, system, threads=1) for n in names if n not in skipped]
     made = compile_all(remotes, 1, 0.001)
     rows, paths = points(case, system, remotes, ladder)
     if case == "drop":
