@@ -54,6 +54,7 @@ SCRIPTS = (
     Script("stability", 3, (), ("--only", "'chain:10'"), "40 and 100 links, the robots"),
     Script("compile_memory", 4, RIVALS, ("--only", "'step'"), "rollouts"),
     Script("many_lanes", 1, ("mjx",), ("--only", "'links', 'radau1', 10,"), "all but 100 chains of 10 links, radau(1)"),
+    Script("one_thread", 2, RIVALS[1:]),
     Script("accelerator_check", 1),
 )
 QUICK_BUDGET, QUICK_JOBS = 170.0, 2  # s a script

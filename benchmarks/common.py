@@ -28,6 +28,11 @@ def compile_sums() -> None:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {OWN_SUMS}".strip()
 
 
+def one_thread() -> None:
+    """For one lane, before JAX makes an array: no thread pool, whose use costs more than it gains (one_thread.py)."""
+    os.environ["PJRT_NPROC"] = "1"
+
+
 def environment() -> dict:
     """Device, versions, commit, load: what a figure is worth nothing without."""
     versions = {}
@@ -45,6 +50,7 @@ def environment() -> dict:
         "python": platform.python_version(),
         "versions": versions,
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
+        "threads": os.environ.get("PJRT_NPROC", "one a core"),
         "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
     }

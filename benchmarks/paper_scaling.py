@@ -17,7 +17,7 @@ import time
 
 import jax
 import jax.numpy as jnp
-from common import run, timed
+from common import one_thread, run, timed
 
 import pbad_jax as pbad
 from pbad_jax import newton_euler
@@ -127,6 +127,7 @@ def draw(axes, rows: list[dict], x: str, mark: str, line: str, filled: bool, lab
 
 
 def main() -> None:
+    one_thread()
     run("paper_scaling", __doc__, plan, measure, picture, dtype="float64", span=SPAN)
 
 

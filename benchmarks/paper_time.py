@@ -17,7 +17,7 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import digits, run
+from common import digits, one_thread, run
 
 import pbad_jax as pbad
 from pbad_jax import newton_euler
@@ -116,6 +116,7 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
 
 
 def main() -> None:
+    one_thread()
     run("paper_time", __doc__, plan, lambda case: case(), picture, repeats=REPEATS, dtype="float64")
 
 

@@ -22,8 +22,7 @@ def serve(pipe, worker_class, arguments: tuple, threads: int | None) -> None:
 class Remote:
     """A worker_class(name, *arguments) in another process; after a failure it answers no more.
 
-    threads: of JAX in that process, None for one a core. What one trajectory computes is so small that handing it round
-    costs every engine in JAX more than it gains (README.md).
+    threads: of JAX in that process; None, one a core. See one_thread.py.
     """
 
     def __init__(self, worker_class, name: str, *arguments, threads: int | None = None):

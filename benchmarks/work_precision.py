@@ -16,9 +16,9 @@ is from it, and others' accelerations from MuJoCo's. Contact models differ, so i
 itself at a quarter of its smallest step: that says how it converges, not whether it is right.
 
 Engines run in processes of their own and wait for each other, in JAX with one thread but for the batch; repeats go
-round, the least counts. A run is one call, its states are not kept (batches: as users call them); every engine halves its steps until a run takes too long. Steps
-that fail are counted, and such runs are not drawn. Pinocchio's RK4 is a loop in Python, so the calls of ABA alone are a
-line too. MuJoCo's springs are in its energies, its drives are not.
+round, the least counts. A run is one call, its states are not kept (batches: as users call them); every engine halves
+its steps until a run takes too long. Steps that fail are counted, and such runs are not drawn. Pinocchio's RK4 is a
+loop in Python, so the calls of ABA alone are a line too. MuJoCo's springs are in its energies, its drives are not.
 Rivals: pip install mujoco-mjx brax jaxsim pin scipy.
 """
 
@@ -83,14 +83,21 @@ def exact(judge: Mujoco, q, v, rtol: float = 1e-12) -> dict:
 def checks(case: str, system: System, judge: Mujoco, remotes: list[Remote], want: dict) -> list[dict]:
     """How sure the reference is, and whether the library's and Pinocchio's accelerations there are MuJoCo's."""
     looser = exact(judge, system.q, system.v, 1e-10)
-    rows = [{"case": case, "engine": "reference", "gap": digits(judge.apart(want["q"], looser["q"]).max())}]
+    rows = [
+        {
+            "case": case,
+            "engine": "reference",
+            "what": "states",
+            "gap": digits(judge.apart(want["q"], looser["q"]).max()),
+        }
+    ]
     for remote in [r for r in remotes if r.name in OURS][:1] + [r for r in remotes if r.name in OTHERS[3:]]:
         gaps = []
         for q, v in zip(want["q"], want["v"]):
             remote.ask("acceleration", q, v)
             found, here = remote.answer(), judge.acceleration(q, v)["acceleration"]
             gaps.append(np.max(np.abs(found.get("acceleration", np.nan) - here)) / np.max(np.abs(here)))
-        rows.append({"case": case, "engine": remote.name, "gap": digits(max(gaps))})
+        rows.append({"case": case, "engine": remote.name, "what": "accelerations", "gap": digits(max(gaps))})
     return rows
 
 

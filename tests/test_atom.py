@@ -113,7 +113,7 @@ def check_diagonal_blocks(model, got, want, size):
             assert np.abs(got[what][own] - want[what][own]).max() <= TOL["autodiff"] * size[what], (l, what)
 
 
-@many(max_examples=200)
+@many(max_examples=80)
 @given(case=cases())
 def test_atom_and_all_derivatives(case):
     check(case)
