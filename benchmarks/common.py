@@ -148,6 +148,7 @@ def run(
         path = write(arguments.name, rows, arguments.out, **more)
     if picture is None:
         return
+    os.environ["MPLBACKEND"] = "Agg"  # no window
     try:
         picture(rows, path.with_suffix(".png"), f"{path.stem}: {jax.devices()[0].device_kind}, jax {jax.__version__}")
     except ImportError:

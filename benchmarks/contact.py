@@ -137,9 +137,6 @@ def plan(quick: bool) -> list[tuple]:
 
 
 def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     kinds = [k for k in ("plate", "snake") if any(r["model"] == k for r in rows)]

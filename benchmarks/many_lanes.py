@@ -108,9 +108,6 @@ def plan(quick: bool) -> list[tuple]:
 
 
 def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(11, 4))

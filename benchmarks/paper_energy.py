@@ -68,9 +68,6 @@ def plan(quick: bool) -> list[tuple]:
 
 
 def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     sizes = list(dict.fromkeys(r["links"] for r in rows))

@@ -91,9 +91,6 @@ def plan(quick: bool) -> list[tuple]:
 
 
 def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(6.5, 4.5))

@@ -146,9 +146,6 @@ MARKS = {  # level -> label and look
 
 def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
     """A panel a system, a line an engine, a mark a step size."""
-    import matplotlib
-
-    matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     rows = [r for r in rows if "dt" in r]

@@ -181,9 +181,6 @@ def full() -> list[tuple]:
 
 
 def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     rows = [r for r in rows if r.get("within", 0.1) == 0.1]
