@@ -13,7 +13,7 @@ the start. Springs of contacts and limits are not counted. MuJoCo's robots also 
 the ground. Energy does not tell who sinks into the ground: `lowest_m` is the lowest place of the trunk. "substep"
 makes a step that fails again in parts; the others stop there.
 
-Two runs share the cores, from the largest step down; one that would take longer than PATIENCE by the last one's pace is
+Two runs share the cores, from the largest step down; one that would take longer than PATIENCE (100 links: OF_LONG_CHAINS) by the last one's pace is
 not begun. `largest` is the largest step of each level, `all_smaller` that up to which all that were tried have it.
 Needs gymnasium, pin, example-robot-data; MJX and Brax (ant only) need mujoco-mjx and brax.
 """
@@ -33,7 +33,8 @@ from remotes import Remote
 from systems import System
 
 LADDER = (0.0005, 0.001, 0.002, 0.0025, 0.004, 0.005, 0.008, 0.01, 0.016, 0.02, 0.032, 0.05, 0.064, 0.1, 0.128)  # s
-SPAN, PATIENCE, COMPILING = 10.0, 5.0, 200.0  # s
+SPAN, COMPILING = 10.0, 200.0  # s
+PATIENCE, OF_LONG_CHAINS = 5.0, 15.0  # s for a run
 LEVELS = {1: "finite", 2: "gain 10 %", 3: "10 %", 4: "1 %"}
 OURS = (
     "radau1",
@@ -76,13 +77,14 @@ def climb(remote: Remote, system: System, judge: Mujoco, first: float, ladder: t
     """One engine at all step sizes, the largest first."""
     rule = "|E - E0| / (m g L / 2)" if system.links else "(E - E0) / (m g h)"
     common = {"system": system.name, "engine": remote.name, "rule": rule}
+    patience = OF_LONG_CHAINS if system.links >= 100 else PATIENCE
     remote.ask("compile", 1, 0.001)
     made, rows, pace = remote.answer(COMPILING), [], 0.0  # pace: s a step
     for dt in sorted(ladder, reverse=True):
-        if pace * SPAN / dt > PATIENCE:
+        if pace * SPAN / dt > patience:
             rows.append(common | {"dt": dt, "level": None})
             continue
-        remote.ask("path", system.q, system.v, dt, SPAN, SAMPLES, PATIENCE)
+        remote.ask("path", system.q, system.v, dt, SPAN, SAMPLES, patience)
         began, found = time.perf_counter(), remote.answer()
         if remote.failure:
             return [*rows, common | {"failure": remote.failure}]
@@ -178,7 +180,7 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
 def main() -> None:
     sys.setrecursionlimit(10000)
     compile_sums()
-    more = {"span_s": SPAN, "patience_s": PATIENCE, "dtype": "float64"}
+    more = {"span_s": SPAN, "patience_s": [PATIENCE, OF_LONG_CHAINS], "dtype": "float64"}
     run("stability", __doc__, plan, lambda case: case(), picture, **more)
 
 
