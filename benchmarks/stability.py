@@ -13,8 +13,9 @@ the start. Springs of contacts and limits are not counted. MuJoCo's robots also 
 the ground. Energy does not tell who sinks into the ground: `lowest_m` is the lowest place of the trunk. "substep"
 makes a step that fails again in parts; the others stop there.
 
-Two runs share the cores, from the largest step down; one that would take longer than PATIENCE (100 links: OF_LONG_CHAINS) by the last one's pace is
-not begun. `largest` is the largest step of each level, `all_smaller` that up to which all that were tried have it.
+Two runs share the cores, from the largest step down; one that would take longer than PATIENCE (100 links: three times
+that) by the last one's pace is not begun. `largest` is the largest step of each level, `all_smaller` that up to which
+all that were tried have it.
 Needs gymnasium, pin, example-robot-data; MJX and Brax (ant only) need mujoco-mjx and brax.
 """
 
