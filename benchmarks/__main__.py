@@ -49,7 +49,7 @@ SCRIPTS = (
     Script("contact", 3, (), ("--only", "plate"), "the snake"),
     Script("batch", 4, (), ("--only", "uneven"), "even batches, contact, sick lanes, memory, cost of a lane"),
     Script("gradients", 6, RIVALS, (), "rivals with 1000 steps or 10 links, 40 links, joint limits, memory"),
-    Script("throughput", 8, (*RIVALS, "gymnasium"), (), "1024 lanes, MJX, the swing in three dimensions, the ant"),
+    Script("throughput", 8, (*RIVALS, "gymnasium"), (), "1024 lanes, batches in three dimensions, the ant"),
     Script("work_precision", 4, RIVALS, ("--only", "'arm'"), "the chain, the beam, the drop, 128 chains"),
     Script("stability", 3, (), ("--only", "'chain:10'"), "40 and 100 links, the robots"),
     Script("compile_memory", 4, RIVALS, ("--only", "'step'"), "rollouts"),

@@ -155,19 +155,35 @@ def stability(data: dict) -> list[str]:
     rows = [r for r in data["rows"] if "all_smaller" in r]
     systems = list(dict.fromkeys(r["system"] for r in rows))
     at = {(r["engine"], r["system"]): r["all_smaller"] for r in rows}
+    open_ends = {(r["engine"], r["system"]) for r in data["rows"] if "dt" in r and r["level"] is None}
 
-    def cell(known: dict | None) -> str:
-        if known is None:
+    def cell(engine: str, system: str) -> str:
+        if (engine, system) not in at:
             return ""
-        return " / ".join("none" if known[k] is None else f"{1e3 * known[k]:g}" for k in ("1 %", "10 %"))
+        none = "?" if (engine, system) in open_ends else "none"
+        known = (at[engine, system][k] for k in ("1 %", "10 %"))
+        return " / ".join(none if dt is None else f"{1e3 * dt:g}" for dt in known)
 
     engines = list(dict.fromkeys(r["engine"] for r in rows))
-    table = [[e.replace("_", " "), *(cell(at.get((e, name))) for name in systems)] for e in engines]
+    table = [[e.replace("_", " "), *(cell(e, name) for name in systems)] for e in engines]
     said = (
         "Largest dt, ms, at which (and at every smaller one tried, down to 0.5) ten seconds have no failed step and "
-        "keep the energy within 1 % / 10 %. Robots fall and lie, so they may lose it, but not gain it."
+        "keep the energy within 1 % / 10 %. Robots fall and lie, so they may lose it, but not gain it. ?: not at those "
+        "tried, and smaller ones took too long."
     )
     return [*markdown(["engine", *systems], table, 1), "", said]
+
+
+def one_thread(data: dict) -> list[str]:
+    """What the thread pool costs one lane, in one sentence."""
+    rows = [r for r in data["rows"] if "ratio" in r and r["engine"].startswith(("radau", "dirk"))]
+    least, most = (f"{pick(r['ratio'] for r in rows):.2f}" for pick in (min, max))
+    names = ", ".join(r["engine"] for r in rows)
+    return [
+        f"One trajectory is too small for XLA's thread pool: on a CPU with a thread a core its steps take {least} to "
+        f"{most} times as long as with one ({names}, {rows[0]['links']} links). `PJRT_NPROC=1` in the environment, "
+        "before JAX starts, gives it one; batches want all."
+    ]
 
 
 TABLES = {
@@ -177,6 +193,7 @@ TABLES = {
     "gradients": gradients,
     "batch": batch,
     "work_precision": work_precision,
+    "one_thread": one_thread,
     "stability": stability,
 }
 

@@ -174,7 +174,7 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
     figure.suptitle(title, fontsize=9)
     handles = axes.flat[0].get_legend_handles_labels()
     figure.legend(*handles, loc="lower center", ncols=2 * len(names[:3]), frameon=False, fontsize=8)
-    figure.tight_layout(rect=(0, 0.08, 1, 1))
+    figure.tight_layout(rect=(0, 0.05, 1, 1))
     figure.savefig(path, dpi=110)
 
 

@@ -159,12 +159,11 @@ def stopped(remote: Remote) -> Remote:
 
 
 def plan(quick: bool) -> list[tuple]:
-    """The usual plan; `full` has more lanes, the swing in three dimensions, and the ant, with MJX."""
+    """The usual plan; `full` has more lanes, also in three dimensions, and the ant, with MJX."""
     if quick:
         return [(functools.partial(measure, "planar", (BASELINE[1], "mujoco Euler", "brax Euler"), (1,), 0.1),)]
-    return [
-        (case,) for case in [*alone("planar"), functools.partial(measure, "planar", WITHOUT_MJX, (16, 128), WINDOW)]
-    ]
+    planar = functools.partial(measure, "planar", WITHOUT_MJX, (16, 128), WINDOW)
+    return [(case,) for case in [*alone("planar"), planar, *alone("3d")]]
 
 
 def alone(case: str) -> list[functools.partial]:
