@@ -13,7 +13,7 @@ import sys
 import systems
 from common import compile_sums, digits, run
 from engines import worker_of
-from remotes import Remote
+from remotes import Remote, compile_all
 
 ENGINES = (
     "radau1",
@@ -33,9 +33,7 @@ def measure(links: int, names: tuple[str, ...], repeats: int) -> list[dict]:
     system, span = systems.chain(links), STEPS * DT
     remotes = {(n, threads): Remote(worker_of(n), n, system, threads=threads) for n in names for threads in (1, None)}
     least: dict[tuple, float] = {}
-    for remote in remotes.values():
-        remote.ask("compile", 1, DT)
-        remote.answer(COMPILING)
+    compile_all(list(remotes.values()), 1, DT, COMPILING)
     for _ in range(repeats + 1):  # the first warms up
         for key, remote in remotes.items():
             remote.ask("run", system.q, system.v, DT, span)

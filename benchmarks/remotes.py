@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 
 def serve(pipe, worker_class, arguments: tuple, threads: int | None) -> None:
@@ -57,3 +58,14 @@ class Remote:
     def stop(self) -> None:
         self.process.kill()
         self.process.join()
+
+
+def compile_all(remotes: list[Remote], lanes: int, dt: float, budget: float) -> list[dict]:
+    """What the engines say to `compile`, two at a time; those that fail answer no more."""
+
+    def one(remote: Remote) -> dict:
+        remote.ask("compile", lanes, dt)
+        return remote.answer(budget)
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(one, remotes))

@@ -26,13 +26,12 @@ import functools
 import pathlib
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import systems
 from common import compile_sums, digits, run
 from engines import Mujoco, worker_of
-from remotes import Remote
+from remotes import Remote, compile_all
 from systems import System
 
 SPAN, SAMPLES, REPEATS = 1.0, 10, 3
@@ -101,17 +100,6 @@ def checks(case: str, system: System, judge: Mujoco, remotes: list[Remote], want
     return rows
 
 
-def compile_all(remotes: list[Remote], lanes: int, dt: float) -> dict[str, dict]:
-    """Two at a time; those that fail answer no more."""
-
-    def one(remote: Remote) -> dict:
-        remote.ask("compile", lanes, dt)
-        return remote.answer(COMPILING)
-
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip((r.name for r in remotes), pool.map(one, remotes)))
-
-
 def repeated(live: list[Remote], method: str, *arguments, repeats: int, longest: float) -> dict[str, list[dict]]:
     """Answers of the engines in turn, round after round; one that takes too long is asked once."""
     seen: dict[str, list[dict]] = {r.name: [] for r in live}
@@ -170,7 +158,7 @@ def measure(case: str, ladder: tuple[float, ...]) -> list[dict]:
     system = make()
     judge = Mujoco("mujoco RK4", system)
     remotes = [Remote(worker_of(n), n, system, threads=1) for n in names if n not in skipped]
-    made = compile_all(remotes, 1, 0.001)
+    made = dict(zip((r.name for r in remotes), compile_all(remotes, 1, 0.001, COMPILING)))
     rows, paths = points(case, system, remotes, ladder)
     if case == "drop":
         wanted = own_reference(system, remotes, paths)
@@ -199,7 +187,7 @@ def measure_batch(lanes: int, ladder: tuple[float, ...]) -> list[dict]:
     remotes = [Remote(worker_of(n), n, system) for n in BATCH]
     live = remotes
     for dt in ladder:
-        compile_all(live, lanes, dt)
+        compile_all(live, lanes, dt, COMPILING)
         compiling = [r for r in live if not r.failure and r.name in OURS + BASELINE]  # as they go, anew for every dt
         repeated(compiling, "time", q, v, dt, SPAN, np.inf, repeats=1, longest=np.inf)
         seen = repeated(
