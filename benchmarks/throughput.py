@@ -126,7 +126,8 @@ def measure(
             runs += [(r, 0.05) for r in remotes if r.name in OURS]
         made = [{"case": case, "engine": r.name, "lanes": n, **sizes[r.name], "dt": dt} for r, dt in runs]
         live = [(r, dt, row, []) for (r, dt), row in zip(runs, made) if dt is not None]
-        compiled = dict(zip((r.name for r in remotes), compile_all(remotes, n, 0.001, COMPILING)))
+        wanted = {r.name: r for r, *_ in live}
+        compiled = dict(zip(wanted, compile_all(list(wanted.values()), n, 0.001, COMPILING)))
         for remote, _, row, _ in live:
             row |= compiled[remote.name]
         for _ in range(REPEATS + 1):  # the first compiles, or warms up
