@@ -43,8 +43,8 @@ SCRIPTS = (
     Script("optimisers", 1),
     Script("robustness", 3),
     Script("float32", 2),
-    Script("paper_scaling", 4),
-    Script("paper_time", 4),
+    Script("paper_scaling", 5, (), (), "20, 60, 80, 400 and 1000 links"),
+    Script("paper_time", 4, (), (), "0.0005, 0.005 and 0.02 s"),
     Script("paper_energy", 2, (), ("--only", ">, 10, "), "100 links"),
     Script("contact", 3, (), ("--only", "plate"), "the snake"),
     Script("batch", 4, (), ("--only", "uneven"), "even batches, contact, sick lanes, memory, cost of a lane"),
@@ -54,7 +54,7 @@ SCRIPTS = (
     Script("stability", 3, (), ("--only", "'chain:10'"), "40 and 100 links, the robots"),
     Script("compile_memory", 4, RIVALS, ("--only", "'step'"), "rollouts"),
     Script("many_lanes", 1, ("mjx",), ("--only", "'links', 'radau1', 10,"), "all but 100 chains of 10 links, radau(1)"),
-    Script("one_thread", 2, RIVALS[1:]),
+    Script("one_thread", 3, RIVALS[1:]),
     Script("accelerator_check", 1),
 )
 QUICK_BUDGET, QUICK_JOBS = 170.0, 2  # s a script

@@ -1,6 +1,6 @@
 """The paper's figures of time per step, against the number of links and against the step size, with the iterations.
 
-    python benchmarks/paper_scaling.py [--quick] [--name paper_scaling] [--out DIR]
+    python benchmarks/paper_scaling.py [--quick | --full] [--name paper_scaling] [--out DIR]
 
 One second of the chain of universal joints, straight and horizontal, at rest: 10 to 100 links with dense matrices
 ("dense"), 100 to 1000 with sweeps over the tree ("tree", schemes with one unknown configuration), at 0.01 and 0.05 s;
@@ -77,6 +77,10 @@ def measure(links: int, method: str, algebra: str, sizes: tuple[float, ...], spa
 def plan(quick: bool) -> list[tuple]:
     if quick:
         return [(2, "legendre2", "dense", BOTH, 0.2)]
+    return [case for case in full() if case[0] in (10, 40, 100, 200)]
+
+
+def full() -> list[tuple]:
     cases = []
     for n in DENSE:
         sizes = tuple(sorted(BOTH + SIZES)) if n in (10, 40) else BOTH
@@ -128,7 +132,7 @@ def draw(axes, rows: list[dict], x: str, mark: str, line: str, filled: bool, lab
 
 def main() -> None:
     one_thread()
-    run("paper_scaling", __doc__, plan, measure, picture, dtype="float64", span=SPAN)
+    run("paper_scaling", __doc__, plan, measure, picture, full, dtype="float64", span=SPAN)
 
 
 if __name__ == "__main__":
