@@ -283,12 +283,15 @@ class Ours:
         self.states = jax.jit(jax.vmap(lambda q, v: pbad.make_state(self.model, q, v)))
 
     def call(self, lanes: int, states, dt: float, steps: int):
+        alone = jax.tree.map(lambda x: x[0], states) if lanes == 1 else None
         if self.scheme == "newton_euler":
-            return self.many(states, dt, steps)
+            if alone is None:
+                return self.many(states, dt, steps)
+            return newton_euler.rollout(self.model, alone, None, steps, dt=dt, method=self.method)
         options = self.options(dt)
-        if lanes > 1:
+        if alone is None:
             return pbad.rollout_batch(self.model, states, None, steps, options)
-        return pbad.rollout(self.model, jax.tree.map(lambda x: x[0], states), None, steps, options, progress=False)
+        return pbad.rollout(self.model, alone, None, steps, options, progress=False)
 
     @functools.cached_property
     def many(self):
