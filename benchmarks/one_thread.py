@@ -1,6 +1,6 @@
 """What one lane costs with one thread of XLA, and with one a core; the library, Brax and jaxsim, float64.
 
-    python benchmarks/one_thread.py [--quick] [--name one_thread] [--out DIR]
+    python benchmarks/one_thread.py [--quick | --full] [--name one_thread] [--out DIR]
 
 A chain of 10 links starts straight, horizontal and at rest, and takes steps of 0.001 s, all in one call. Every engine
 has two processes, one of them with PJRT_NPROC=1 (`remotes.Remote`); while one is timed all others wait, repeats go
@@ -26,6 +26,7 @@ ENGINES = (
     "jaxsim SemiImplicitEuler",
     "jaxsim RungeKutta4",
 )
+USUAL = ("radau1", "radau2", "radau3", "newton_euler rk4", "brax Euler", "jaxsim RungeKutta4")
 STEPS, DT, REPEATS, COMPILING = 200, 0.001, 7, 200.0  # steps a run, s, rounds, s for one compilation
 
 
@@ -58,13 +59,17 @@ def measure(links: int, names: tuple[str, ...], repeats: int) -> list[dict]:
 def plan(quick: bool) -> list[tuple]:
     if quick:
         return [(functools.partial(measure, 2, ("newton_euler semi_implicit_euler",), 1),)]
+    return [(functools.partial(measure, 10, USUAL, REPEATS),)]
+
+
+def full() -> list[tuple]:
     return [(functools.partial(measure, 10, ENGINES, REPEATS),)]
 
 
 def main() -> None:
     sys.setrecursionlimit(10000)
     compile_sums()
-    run("one_thread", __doc__, plan, lambda case: case(), repeats=REPEATS, steps=STEPS, dtype="float64")
+    run("one_thread", __doc__, plan, lambda case: case(), None, full, repeats=REPEATS, steps=STEPS, dtype="float64")
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ def work_precision(data: dict) -> list[str]:
         own = [r["s"] for r in rows if (r["engine"], r["case"]) == (engine, case) and r["error"] <= level]
         return 1e3 * min(own, default=float("inf"))
 
-    engines = list(dict.fromkeys(r["engine"] for r in rows if r["case"] in cases))
+    engines = list(dict.fromkeys(r["engine"] for r in data["rows"] if r["case"] in cases))
     table = [[least(e, *c) for c in columns] for e in engines]
     best = [min(column) for column in zip(*table)]
 

@@ -160,11 +160,10 @@ def stopped(remote: Remote) -> Remote:
 
 
 def plan(quick: bool) -> list[tuple]:
-    """The usual plan; `full` has more lanes, also in three dimensions, and the ant, with MJX."""
+    """The usual plan is one lane; `full` has batches, also in three dimensions, and the ant, with MJX."""
     if quick:
         return [(functools.partial(measure, "planar", (BASELINE[1], "mujoco Euler", "brax Euler"), (1,), 0.1),)]
-    planar = functools.partial(measure, "planar", WITHOUT_MJX, (16, 128), WINDOW)
-    return [(case,) for case in [*alone("planar"), planar, *alone("3d")]]
+    return [(case,) for case in alone("planar")]
 
 
 def alone(case: str) -> list[functools.partial]:
