@@ -67,13 +67,13 @@ def mixed(case: str, lanes: int) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([p["q"] for p in paths])[pick], np.concatenate([p["v"] for p in paths])[pick]
 
 
-def energy_errors(remote: Remote, case: str, judge: Mujoco) -> list[dict]:
-    """Of 10 s, up the ladder until one is too large."""
+def energy_errors(remote: Remote, case: str, judge: Mujoco, span: float) -> list[dict]:
+    """Of a run, up the ladder until one is too large."""
     system = system_of(case)
     q, v = system.q, system.v
     first, seen = judge.energies(q[None], v[None])[0], []
     for dt in LADDER[2 if remote.name in OURS else 0 :]:  # the finest for Euler methods
-        remote.ask("path", q, v, dt, SPAN)
+        remote.ask("path", q, v, dt, span)
         found = remote.answer()
         if remote.failure:
             break
@@ -85,22 +85,22 @@ def energy_errors(remote: Remote, case: str, judge: Mujoco) -> list[dict]:
 
 
 @functools.cache
-def ladder_of(case: str, name: str) -> list[dict]:
+def ladder_of(case: str, name: str, span: float) -> list[dict]:
     """The energy errors of an engine. A rival in JAX has those of the same integrator of MuJoCo C."""
     if name in IN_JAX:
-        return ladder_of(case, "mujoco RK4" if "R" in name else "mujoco Euler")
+        return ladder_of(case, "mujoco RK4" if "R" in name else "mujoco Euler", span)
     system = system_of(case)
     remote = Remote(worker_of(name), name, system, threads=1)
-    seen = energy_errors(remote, case, Mujoco("mujoco RK4", system))
+    seen = energy_errors(remote, case, Mujoco("mujoco RK4", system), span)
     remote.stop()
     return seen
 
 
-def step_size(case: str, name: str, within: float) -> dict:
+def step_size(case: str, name: str, within: float, span: float) -> dict:
     """What to run an engine at, and on what grounds; None where no step size will do."""
     if case == "ant":
         return {"dt": 0.01}
-    seen, dt = ladder_of(case, name), None
+    seen, dt = ladder_of(case, name, span), None
     for e in seen:
         if e["error"] is None or e["error"] > within or e["failed_steps"]:
             break
@@ -109,7 +109,12 @@ def step_size(case: str, name: str, within: float) -> dict:
 
 
 def measure(
-    case: str, names: tuple[str, ...], lanes: tuple[int, ...], window: float, within: float = 0.1
+    case: str,
+    names: tuple[str, ...],
+    lanes: tuple[int, ...],
+    window: float,
+    within: float = 0.1,
+    span: float = SPAN,
 ) -> list[dict]:
     needed = ("mujoco", "gymnasium") if case == "ant" else ("mujoco",)
     missing = [package for package in needed if importlib.util.find_spec(package) is None]
@@ -117,7 +122,7 @@ def measure(
         return [{"case": case, "engine": name, "failure": f"{missing[0]} is not installed"} for name in names]
     threads = 1 if lanes == (1,) else None
     remotes = [Remote(worker_of(n), n, system_of(case), threads=threads) for n in names]
-    sizes = {name: step_size(case, name, within) for name in names}
+    sizes = {name: step_size(case, name, within, span) for name in names}
     rows = []
     for n in lanes:
         q, v = mixed(case, n)
@@ -132,7 +137,7 @@ def measure(
             row |= compiled[remote.name]
         for _ in range(REPEATS + 1):  # the first compiles, or warms up
             for remote, dt, row, seen in live:
-                remote.ask("time", q, v, dt, SPAN if n == 1 and case != "ant" else min(window, LANES_SECONDS / n))
+                remote.ask("time", q, v, dt, span if n == 1 and case != "ant" else min(window, LANES_SECONDS / n))
                 found = remote.answer(COMPILING)
                 seen.append(found)
                 row |= {} if "failure" not in found else found
@@ -162,7 +167,9 @@ def stopped(remote: Remote) -> Remote:
 def plan(quick: bool) -> list[tuple]:
     """The usual plan is one lane; `full` has batches, also in three dimensions, and the ant, with MJX."""
     if quick:
-        return [(functools.partial(measure, "planar", (BASELINE[1], "mujoco Euler", "brax Euler"), (1,), 0.1),)]
+        return [
+            (functools.partial(measure, "planar", (BASELINE[1], "mujoco Euler", "brax Euler"), (1,), 0.1, 0.1, 0.1),)
+        ]
     return [(case,) for case in alone("planar")]
 
 
