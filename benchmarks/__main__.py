@@ -7,8 +7,9 @@
     python -m benchmarks compare OLD.json NEW.json
 
 Files go to `--out`, by default benchmarks/runs, which git ignores: what is worth keeping is copied to
-benchmarks/results. The last table says what ran, how long, and what it wrote; exit status 1 where one failed or took
-more than its budget. Engines that are not installed are rows that say so, in the files of the scripts that want them.
+benchmarks/results. The last table, also in plan.json, says what ran, how long, and what it wrote; exit status 1 where
+one failed or took more than its budget. Engines that are not installed are rows that say so, in the files of the
+scripts that want them.
 """
 
 import argparse
@@ -21,6 +22,8 @@ import subprocess
 import sys
 import time
 from typing import NamedTuple
+
+from benchmarks import common
 
 HERE = pathlib.Path(__file__).parent
 RIVALS = ("mjx", "brax", "jaxsim")
@@ -172,8 +175,12 @@ def main() -> int:
     began = time.perf_counter()
     with concurrent.futures.ThreadPoolExecutor(QUICK_JOBS if quick else 1) as pool:
         outcomes = list(pool.map(one, chosen))
+    seconds = time.perf_counter() - began
     table(outcomes, out)
-    print(f"{'at the clock':18} {time.perf_counter() - began:7.0f}")
+    print(f"{'at the clock':18} {seconds:7.0f}")
+    plan = "quick" if quick else "full" if arguments.full else "usual"
+    rows = [o._replace(seconds=round(o.seconds, 1))._asdict() for o in outcomes]
+    common.write("plan", rows, out, plan=plan, seconds=round(seconds, 1))
     return int(any(o.status != "ok" for o in outcomes))
 
 
