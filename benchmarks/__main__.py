@@ -40,7 +40,7 @@ class Script(NamedTuple):
 
 
 SCRIPTS = (
-    Script("step_time", 8),
+    Script("step_time", 6, (), (), "80 links, most of 100 links, 1024 lanes, lanes of 40 links"),
     Script("linear_solver", 1),
     Script("small_systems", 0.5),
     Script("optimisers", 1),
