@@ -40,12 +40,12 @@ class Script(NamedTuple):
 
 
 SCRIPTS = (
-    Script("step_time", 6, (), (), "80 links, most of 100 links, 1024 lanes, lanes of 40 links"),
-    Script("linear_solver", 1),
+    Script("step_time", 5, (), (), "20 and 80 links, radau2 and radau3 of long chains, 1024 lanes, lanes of radau3"),
+    Script("linear_solver", 1.7),
     Script("small_systems", 0.5),
-    Script("optimisers", 1),
-    Script("robustness", 3),
-    Script("float32", 2),
+    Script("optimisers", 2.5),
+    Script("robustness", 2.5, (), ("--only", "0.128"), "step sizes below 0.128 s"),
+    Script("float32", 2, (), ("--only", "radau2"), "all schemes but radau(2)"),
     Script("paper_scaling", 3, (), (), "20, 40, 60, 80, 400 and 1000 links"),
     Script("paper_time", 4, (), (), "0.0005, 0.005 and 0.02 s"),
     Script("paper_energy", 2, (), ("--only", ">, 10, "), "100 links"),
@@ -55,7 +55,7 @@ SCRIPTS = (
     Script("throughput", 7, (*RIVALS, "gymnasium"), (), "batches, the swing in three dimensions, the ant"),
     Script("work_precision", 4, RIVALS, ("--only", "'arm'"), "the chain, the beam, the drop, 128 chains"),
     Script("stability", 3, (), ("--only", "'chain:10'"), "40 and 100 links, the robots"),
-    Script("compile_memory", 4, RIVALS, ("--only", "'step'"), "rollouts"),
+    Script("compile_memory", 4, RIVALS, (), "20 links and more, rollouts"),
     Script("many_lanes", 1, ("mjx",), ("--only", "'links', 'radau1', 10,"), "all but 100 chains of 10 links, radau(1)"),
     Script("one_thread", 2, RIVALS[1:], (), "dirk4 and semi-implicit Euler"),
     Script("accelerator_check", 1),

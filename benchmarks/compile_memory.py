@@ -1,6 +1,6 @@
 """What compiling costs, in time and memory, against the number of links; beside MJX, Brax and jaxsim.
 
-    python benchmarks/compile_memory.py [--quick] [--name compile_memory] [--out DIR]
+    python benchmarks/compile_memory.py [--quick] [--full] [--name compile_memory] [--out DIR]
 
 The chain of 5 to 100 links (universal joints), float64, one lane; "step" is one step, "rollout" a scan of 100 of them
 that keeps q. Every engine and number of links has a process of its own, one at a time, without the cache of compiled
@@ -99,6 +99,10 @@ def measure(name: str, program: str, links: int) -> dict:
 def plan(quick: bool) -> list[tuple]:
     if quick:
         return [("radau1", "step", 2), ("mjx", "step", 2)]
+    return [case for case in full() if case[1] == "step" and case[2] <= 10]
+
+
+def full() -> list[tuple]:
     return [(name, program, n) for n in LINKS for name in (*OURS, *IN_JAX) for program in ("step", "rollout")]
 
 
@@ -128,7 +132,7 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
 
 def main() -> None:
     compile_sums()
-    run("compile_memory", __doc__, plan, measure, picture, steps=STEPS, patience_s=PATIENCE)
+    run("compile_memory", __doc__, plan, measure, picture, full, steps=STEPS, patience_s=PATIENCE)
 
 
 if __name__ == "__main__":

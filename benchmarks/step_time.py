@@ -122,8 +122,9 @@ def plan(quick: bool, gpu: bool) -> list[tuple]:
         return full(gpu)
 
     def short(n, scheme, twin, dtype, batch):
-        alone = n <= (10 if twin == "serial" else 40) or (n, scheme) == (100, "radau1")
-        return alone if batch == 1 else n == 10 and batch == 128
+        if batch > 1:
+            return n == 10 and batch == 128 and scheme != "radau3"
+        return n in (5, 10) or (n, scheme, dtype) in ((40, "radau1", np.float64), (100, "radau1", np.float64))
 
     return [row for row in full(gpu) if short(*row)]
 
