@@ -8,7 +8,7 @@ import jax
 import pytest
 
 # Compiling is what this suite spends its time on. So but for OPTIMISED programs are compiled with few optimisations, in
-# less than half the time; they run five times as long.
+# less than half the time; they run four to eight times as long.
 if jax.__version_info__ < (0, 11):  # later ones do not know the flag, and end the process
     os.environ["XLA_FLAGS"] = f"--xla_cpu_use_fusion_emitters=false {os.environ.get('XLA_FLAGS', '')}".strip()
 FLOAT32 = os.environ.get("PBAD_TEST_FLOAT32") == "1"
