@@ -23,8 +23,6 @@ import sys
 import time
 from typing import NamedTuple
 
-from benchmarks import common
-
 HERE = pathlib.Path(__file__).parent
 RIVALS = ("mjx", "brax", "jaxsim")
 
@@ -178,6 +176,8 @@ def main() -> int:
     seconds = time.perf_counter() - began
     table(outcomes, out)
     print(f"{'at the clock':18} {seconds:7.0f}")
+    from benchmarks import common  # JAX and its start, of which --list has no need
+
     plan = "quick" if quick else "full" if arguments.full else "usual"
     rows = [o._replace(seconds=round(o.seconds, 1))._asdict() for o in outcomes]
     common.write("plan", rows, out, plan=plan, seconds=round(seconds, 1))
