@@ -58,7 +58,6 @@ THOROUGH = [
     "test_certificates.py::test_no_silent_failures[[]dirk2-1-lm]",
     "test_certificates.py::test_no_silent_failures[[]dirk2-400-lm]",
     "test_certificates.py::test_no_silent_failures[[]legendre3-*-lm]",
-    "test_certificates.py::test_no_silent_failures[[]legendre3-400-lm]",
     "test_certificates.py::test_no_silent_failures[[]radau2-1-lm]",
     "test_determinism.py::test_the_same_bits_again[[]rollout]",
     "test_dynamics.py::test_a_fast_rotor_is_never_sent_backwards[[]dirk2]",

@@ -20,7 +20,6 @@ from test_force_laws import (
     instant,
     judged,
     leaf,
-    quick,
     random_point,
     still,
 )
@@ -136,7 +135,7 @@ AXES = {  # C_a, h_a, C_b, h_b and the distance; c² = CROWN for r_a + r_b = 1
 }
 
 
-@quick
+@jax.jit
 def with_gradients(P, soft):
     return _slopes(P, soft), jax.jacrev(_slopes, (0, 1))(P, soft)
 
@@ -168,12 +167,12 @@ SCENE = """<mujoco><worldbody><body name="a"><freejoint/><geom type="{}" size="0
   </body><body name="b"><freejoint/><geom type="{}" size="0.2 0.7"/></body></worldbody></mujoco>"""
 
 
-@quick
+@jax.jit
 def depths(model, force, at):
     return jax.vmap(lambda p: force.depth(model, p)[0])(at)
 
 
-@quick
+@jax.jit
 def many_at_rest(model, q):
     """As Points, of configurations (n,nq)."""
     zero, none = jnp.zeros((len(q), model.nv)), jnp.zeros((len(q), 0))
@@ -234,7 +233,7 @@ def momenta(model, q, v):
     return pbad.linear_momentum(model, state), pbad.angular_momentum(model, state)
 
 
-@functools.partial(jax.jit, static_argnums=(3, 4), compiler_options={"xla_backend_optimization_level": 0})
+@functools.partial(jax.jit, static_argnums=(3, 4))
 def _rollout(model, state, dt, n, options):
     return attempt(options)(model, state, dt, n)
 

@@ -10,20 +10,9 @@ import pytest
 from helpers import DTYPE, FLOAT32
 
 import pbad_jax as pbad
-from pbad_jax import Actuator, Body, Joint, differences, force_slopes, forces, gradient_check
+from pbad_jax import Actuator, Body, Joint, differences, force_slopes, forces
 
 HOW = pbad.Options(dt=0.02, scheme="radau1")
-LEVEL = {"xla_backend_optimization_level": 0}  # compiling is the cost here
-QUICK = {
-    name: jax.jit(getattr(gradient_check, name).__wrapped__, static_argnames="options", compiler_options=LEVEL)
-    for name in ("_push", "_pull")
-}
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    for name, f in QUICK.items():
-        monkeypatch.setattr(gradient_check, name, f)
 
 
 @jax.tree_util.register_dataclass

@@ -21,7 +21,6 @@ from pbad_jax.cli import main
 from pbad_jax.forces.law import Load, instant, total_load
 
 mujoco: Any = importlib.import_module("mujoco")  # it has no types
-quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 G = 9.81
 
 
@@ -35,7 +34,7 @@ def drives(model) -> pbad.Model:
     return dataclasses.replace(model, forces=tuple(f for f in model.forces if isinstance(f, kinds)))
 
 
-@quick
+@jax.jit
 def load_at(model, q, v, control) -> Load:
     T = jnp.zeros((model.topology.n_links, 3, 4), q.dtype)
     return total_load(model, instant(q, v, T, T, jnp.zeros((), q.dtype), control))
@@ -64,7 +63,7 @@ def test_actuators_of_balls_and_free_joints_are_mujocos():
     m = mujoco.MjModel.from_xml_string(TRUNK)
     model = pbad.load(TRUNK)
     assert [type(f).__name__ for f in model.forces] == ["Gravity", "Actuation", "VectorActuation"]
-    acceleration = quick(lambda q, v, u: dynamics.acceleration(model, q, v, 0.0, u))
+    acceleration = jax.jit(lambda q, v, u: dynamics.acceleration(model, q, v, 0.0, u))
     rng, clipped = np.random.default_rng(0), set()
     for _ in range(20):
         d = mujoco.MjData(m)
@@ -217,9 +216,9 @@ def test_gains_and_targets_can_be_learnt():
         after, _ = step(dataclasses.replace(model, forces=(model.forces[0], changed)), state)
         return jnp.concatenate([after.q, after.v])
 
-    _, slope = quick(lambda h: jax.jvp(end, (h,), (jnp.ones(()),)))(jnp.zeros(()))
+    _, slope = jax.jit(lambda h: jax.jvp(end, (h,), (jnp.ones(()),)))(jnp.zeros(()))
     h = 1e-3
-    ends = quick(jax.vmap(end))(jnp.asarray([-2 * h, -h, h, 2 * h]))
+    ends = jax.jit(jax.vmap(end))(jnp.asarray([-2 * h, -h, h, 2 * h]))
     assert_close(slope, (ends[0] - 8 * ends[1] + 8 * ends[2] - ends[3]) / (12 * h), 1e-7)
     assert np.abs(slope).min() > 1e-6
 
@@ -236,7 +235,7 @@ def test_tree_residual_and_matrix_equal_the_dense_ones():
         model, Actuator("j1.0", gear=(1, -2, 3), **law), Actuator("j3.0", gear=(2, 1, 1), in_parent=True, **law)
     )
     model = pbad.with_forces(model, forces.pd_drive(model, ["j0.0", "j2.0"], 50.0, 7.0))
-    r, J, r_tree, J_tree, x = quick(both.__wrapped__, static_argnames="scheme")(
+    r, J, r_tree, J_tree, x = jax.jit(both.__wrapped__, static_argnames="scheme")(
         model, scheme, dt, q, v, q_h, z, dtype_of([0.5, -1], model)
     )
     assert_close(r_tree, r, 10 * TOL["twin"])

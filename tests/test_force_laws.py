@@ -23,8 +23,7 @@ from pbad_jax.forces.surfaces import safe_norm
 from pbad_jax.model import Mesh
 
 NAN, INF = float("nan"), float("inf")
-quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # compiling is the cost here
-tree_and_dense = quick(both.__wrapped__, static_argnames="scheme")
+tree_and_dense = jax.jit(both.__wrapped__, static_argnames="scheme")
 
 # --- one model, and every force on it --------------------------------------------------------------------
 
@@ -205,7 +204,7 @@ named = pytest.mark.parametrize("name", FORCES)
 # --- states ----------------------------------------------------------------------------------------------
 
 
-@quick
+@jax.jit
 def instant(model, q, v, control, q_0, v_0) -> Point:
     """At (q, v) in a step from (q_0, v_0) of a half second."""
     f, f_0 = kin.frames(model, q), kin.frames(model, q_0)
@@ -214,7 +213,7 @@ def instant(model, q, v, control, q_0, v_0) -> Point:
     return Point(q, v, f.T, kin.velocity_field(model, f, v), half, control, start, half)
 
 
-retract = quick(kin.retract)
+retract = jax.jit(kin.retract)
 
 
 def random_point(seed: int) -> Point:
@@ -255,7 +254,7 @@ def acts(load: forces.Load) -> dict[str, jax.Array]:
     return parts
 
 
-@quick
+@jax.jit
 def judged(model, force, at: Point) -> dict[str, Any]:
     """The Load, Jacobians of what it does by (T, V, q, v), differences, its potential, and gradients."""
     zero = jnp.zeros(2 * at.T.size + 2 * model.nv, at.T.dtype)
@@ -283,7 +282,7 @@ def judged(model, force, at: Point) -> dict[str, Any]:
     return out
 
 
-@quick
+@jax.jit
 def generalised(model, q, field, tau, slope):
     """The generalised force, and minus the gradient along q ⊕ δ of a potential with that slope by (T, V, q, v)."""
     load = forces.Load(field=field, tau=tau)
@@ -441,7 +440,7 @@ def corners(surface: str) -> list[tuple[Any, float | None]]:
     return [((0, 0, 1), 0.0), ((0, 0, 1.2), 0.25), ((0, 0, 0), -1.25), ((0, 4, 0), 1.25)]
 
 
-@quick
+@jax.jit
 def depths(model, force, at):
     return force.depth(model, at)
 
@@ -474,7 +473,7 @@ def test_contact_at_the_corners_of_a_surface(surface):
 # --- dissipation -----------------------------------------------------------------------------------------
 
 
-@quick
+@jax.jit
 def many_points(model, delta, v) -> Point:
     """2k displacements from q0 and velocities as k Points."""
     half, q = len(delta) // 2, jax.vmap(lambda d: kin.retract(model, model.q0, d))(delta)
@@ -488,7 +487,7 @@ def crowd(n: int = 200) -> Point:
     return many_points(model, *(leaf(rng.normal(size=(2 * n, model.nv)) * s) for s in (0.7, 2.0)))
 
 
-@quick
+@jax.jit
 def powers(model, force, points: Point) -> list[jax.Array]:
     """The power of every part of a force less that of the same part at zero velocity, each (n,) W."""
 

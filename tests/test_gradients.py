@@ -15,7 +15,6 @@ from pbad_jax import Actuator, Body, Geom, Joint, dynamics, forces
 from pbad_jax import kinematics as kin
 
 DT = 0.02
-quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # compiles in half
 TOL = {"twin": 1e-3 if FLOAT32 else 1e-11, "second": 1e-5}
 SOLVED = {} if FLOAT32 else {"tolerance": 1e-14}
 
@@ -144,7 +143,7 @@ def test_one_poisoned_lane_leaves_the_others_alone():
     sick = v.at[17, 0].set(jnp.nan)
     for failed in ("zero", "nan"):
         end = pendulums(3, failed)
-        gradient = quickly(jax.vmap(jax.grad(end, (1, 2), has_aux=True), (None, 0, 0)))
+        gradient = jax.jit(jax.vmap(jax.grad(end, (1, 2), has_aux=True), (None, 0, 0)))
         (q_well, v_well), ok = gradient(model, q, v)
         (q_sick, v_sick), ok_sick = gradient(model, q, sick)
         others = np.arange(64) != 17
@@ -159,8 +158,8 @@ def test_one_poisoned_lane_leaves_the_others_alone():
 def test_gradient_of_a_batch_is_the_batch_of_gradients():
     model, end = pbad.chain(2, dtype=DTYPE), pendulums(3)
     v = jnp.asarray(np.random.default_rng(1).normal(size=(5, model.nv)), DTYPE)
-    each = quickly(jax.vmap(jax.grad(lambda v: end(model, model.q0, v)[0])))(v)
-    whole = quickly(jax.grad(lambda v: jnp.sum(jax.vmap(lambda v: end(model, model.q0, v)[0])(v))))(v)
+    each = jax.jit(jax.vmap(jax.grad(lambda v: end(model, model.q0, v)[0])))(v)
+    whole = jax.jit(jax.grad(lambda v: jnp.sum(jax.vmap(lambda v: end(model, model.q0, v)[0])(v))))(v)
     np.testing.assert_allclose(each, whole, rtol=0, atol=1e-6 if FLOAT32 else 1e-14)
 
 
@@ -179,11 +178,11 @@ def test_second_derivatives(which, scheme):
 
         return jax.grad(end)(v)
 
-    first = quickly(gradient)
+    first = jax.jit(gradient)
     h = 1e-3
     wanted = (8 * (first(v + h * d) - first(v - h * d)) - (first(v + 2 * h * d) - first(v - 2 * h * d))) / (12 * h)
-    forward = quickly(lambda v: jax.jvp(gradient, (v,), (d,))[1])(v)
-    reverse = quickly(jax.grad(lambda v: gradient(v) @ d))(v)
+    forward = jax.jit(lambda v: jax.jvp(gradient, (v,), (d,))[1])(v)
+    reverse = jax.jit(jax.grad(lambda v: gradient(v) @ d))(v)
     size = np.max(np.abs(wanted))
     np.testing.assert_allclose(forward, wanted, rtol=0, atol=TOL["second"] * size)
     np.testing.assert_allclose(reverse, forward, rtol=0, atol=1e-10 * size)
@@ -214,7 +213,7 @@ def stiff_chain(stiffness: float) -> pbad.Model:
 @pytest.mark.parametrize("scheme", ["radau1", "radau2", "dirk2"])
 def test_condition(scheme):
     """Of a sprung joint k dt² over its inertia, from below; where it leaves no digits the gradient is not ok."""
-    step = quickly(pbad.make_step(pbad.Options(dt=0.05, scheme=scheme, condition=True)))
+    step = jax.jit(pbad.make_step(pbad.Options(dt=0.05, scheme=scheme, condition=True)))
     for stiffness, ok in ((1e6, True), (1e17, False)):
         model = stiff_chain(stiffness)
         state, info = step(model, pbad.make_state(model, v=[0.1, 0.0]))
@@ -252,7 +251,7 @@ def test_gradients_converge_to_those_of_the_continuous_system(scheme, order):
         state = jax.lax.fori_loop(0, n_steps, lambda _, s: step(model, s, dt=dt)[0], state)
         return jnp.concatenate([state.q, state.v])
 
-    push = quickly(lambda dt, k: jax.jvp(lambda m, v: run(m, v, dt, k), (model, v), (change, dv))[1])
+    push = jax.jit(lambda dt, k: jax.jvp(lambda m, v: run(m, v, dt, k), (model, v), (change, dv))[1])
     errors = [np.linalg.norm(push(end_time / k, k) - exact.y[n:, -1]) for k in (8, 16, 32)]
     print(errors, np.log2(np.divide(errors[:-1], errors[1:])))
     assert np.log2(errors[1] / errors[2]) > order - 0.3

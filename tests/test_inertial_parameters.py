@@ -1,8 +1,5 @@
 """Ten unconstrained numbers a body: there and back, always physical, differentiable, refused where there are none."""
 
-import functools
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,8 +11,7 @@ from pbad_jax import Body, Joint, ModelError, inertia
 
 TIGHT = 2e-5 if FLOAT32 else 1e-12
 EPS = float(np.finfo(DTYPE).eps)
-quick: Any = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-there, back = quick(pbad.inertial_parameters), quick(pbad.with_inertial_parameters)
+there, back = jax.jit(pbad.inertial_parameters), jax.jit(pbad.with_inertial_parameters)
 
 
 def bodies(model: pbad.Model) -> np.ndarray:
@@ -50,7 +46,7 @@ def test_any_numbers_are_physical():
     """Masses > 0 and A + B > C for 200 random θ, which come back."""
     model = pbad.chain(2, dtype=DTYPE)
     theta = jnp.asarray(np.random.default_rng(0).normal(size=(100, 2, 10)), DTYPE)
-    M = quick(jax.vmap(lambda x: pbad.with_inertial_parameters(model, x).second_moment))(theta)
+    M = jax.jit(jax.vmap(lambda x: pbad.with_inertial_parameters(model, x).second_moment))(theta)
     M = np.asarray(M, float)[:, bodies(model)].reshape(-1, 4, 4)
     for m in M:
         mass, _, I = inertia.mass_com_inertia(m)
@@ -61,7 +57,7 @@ def test_any_numbers_are_physical():
         d = 1 / np.sqrt(np.diag(m))
         assert np.linalg.eigvalsh(m * d * d[:, None])[0] > 4 * EPS
     lanes = jax.vmap(lambda x: pbad.inertial_parameters(pbad.with_inertial_parameters(model, x)))
-    assert_close(quick(lanes)(theta), theta, 1e-2 if FLOAT32 else 1e-10)
+    assert_close(jax.jit(lanes)(theta), theta, 1e-2 if FLOAT32 else 1e-10)
 
 
 def test_some_bodies_by_name():
@@ -84,12 +80,12 @@ def test_derivatives():
     def energy(theta):
         return pbad.kinetic_energy(pbad.with_inertial_parameters(model, theta), state)
 
-    value = quick(energy)
-    g = np.asarray(quick(jax.grad(energy))(theta)).ravel()
+    value = jax.jit(energy)
+    g = np.asarray(jax.jit(jax.grad(energy))(theta)).ravel()
     fd = central_difference(lambda d: np.asarray(value(theta + jnp.asarray(d.reshape(theta.shape)))), theta.size, 1e-3)
     assert_close(g, fd, 1e-9)
-    assert_close(np.asarray(quick(jax.jacfwd(energy))(theta)).ravel(), g, 1e-12)
-    loop = quick(jax.jacfwd(lambda x: pbad.inertial_parameters(pbad.with_inertial_parameters(model, x))))(theta)
+    assert_close(np.asarray(jax.jit(jax.jacfwd(energy))(theta)).ravel(), g, 1e-12)
+    loop = jax.jit(jax.jacfwd(lambda x: pbad.inertial_parameters(pbad.with_inertial_parameters(model, x))))(theta)
     assert_close(loop.reshape(theta.size, -1), np.eye(theta.size), 1e-10)
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +11,6 @@ from helpers import DTYPE, FLOAT32, assert_close, move
 
 import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Joint, Status
-
-quick: Any = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # compiling is the cost
 
 
 @functools.cache
@@ -88,7 +85,7 @@ def assert_is_derivative(got: pbad.Linearization, J: np.ndarray) -> None:
 def test_equals_differences(scheme):
     """A free joint, a ball, a driven hinge, in a jit; of legendre3 the second step, whose history is a state too."""
     model, how = creature(), options(scheme)
-    linearized = quick(lambda state, u: pbad.linearize(model, state, u, how))
+    linearized = jax.jit(lambda state, u: pbad.linearize(model, state, u, how))
     state, u = start()
     if "legendre" in scheme:
         state = linearized(state, u).state
@@ -106,7 +103,7 @@ def test_lanes():
     given = [(state, u), (state, u), (frozen, u), *near("radau1", state, u)]
     states, controls = jax.tree.map(lambda *x: jnp.stack(x), *given)
     dt = jnp.asarray([0.05, 0.02] + [0.05] * (len(given) - 2), DTYPE)
-    lanes = quick(jax.vmap(lambda s, u, dt: pbad.linearize(model, s, u, how, dt)))(states, controls, dt)
+    lanes = jax.jit(jax.vmap(lambda s, u, dt: pbad.linearize(model, s, u, how, dt)))(states, controls, dt)
     first, other, failed, *around = (jax.tree.map(lambda x, i=i: x[i], lanes) for i in range(len(given)))
     if not FLOAT32:
         assert_is_derivative(first, by_differences("radau1", first.state, [x.state for x in around]))

@@ -1,7 +1,6 @@
 """The baseline: RNEA, CRBA, ABA against Pinocchio, MuJoCo and the library's own sweeps; the orders of its methods."""
 
 import dataclasses
-import functools
 import importlib
 import pathlib
 import xml.etree.ElementTree as ET
@@ -24,7 +23,6 @@ from pbad_jax.inertia import mass_com_inertia
 mujoco: Any = importlib.import_module("mujoco")
 pin: Any = importlib.import_module("pinocchio")
 EXACT = 1e-3 if FLOAT32 else 1e-10  # relative to the largest entry
-quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # compiles in half
 ORDERS = {"forward_euler": 1, "semi_implicit_euler": 1, "rk2": 2, "rk3": 3, "rk4": 4}
 
 
@@ -57,7 +55,7 @@ def close(ours, theirs, tolerance=EXACT):
 def test_the_three_agree_with_one_another_and_with_the_library(make):
     model = make()
 
-    @quickly
+    @jax.jit
     def all_of_them(s, more):
         wanted = dynamics.acceleration(model, s.q, s.v, 0.0, jnp.zeros(model.nu, model.dtype))
         M = dynamics.mass(model, kin.frames(model, s.q))
@@ -199,9 +197,9 @@ def test_batches_and_gradients():
     starts = jax.vmap(lambda v: pbad.make_state(model, v=v))(
         jnp.asarray(np.random.default_rng(0).normal(size=(5, model.nv)), DTYPE)
     )
-    both, info = quickly(jax.vmap(step, (None, 0)))(model, starts)
+    both, info = jax.jit(jax.vmap(step, (None, 0)))(model, starts)
     assert info.ok.all()
-    one = quickly(step)
+    one = jax.jit(step)
     for i in range(5):
         alone, _ = one(model, jax.tree.map(lambda x, i=i: x[i], starts))
         np.testing.assert_allclose(both.q[i], alone.q, atol=1e-6 if FLOAT32 else 1e-14)
@@ -211,9 +209,9 @@ def test_batches_and_gradients():
         return jnp.sum(step(heavy, jax.tree.map(lambda x: x[0], starts))[0].v ** 2)
 
     h = 1e-2 if FLOAT32 else 1e-5
-    value = quickly(end)
+    value = jax.jit(end)
     wanted = (value(1 + h) - value(1 - h)) / (2 * h)
-    np.testing.assert_allclose(quickly(jax.grad(end))(1.0), wanted, rtol=5e-2 if FLOAT32 else 1e-6)
+    np.testing.assert_allclose(jax.jit(jax.grad(end))(1.0), wanted, rtol=5e-2 if FLOAT32 else 1e-6)
 
 
 def test_what_blows_up_is_kept_and_said():

@@ -1,7 +1,6 @@
 """A force of one's own: the README's lines, and energies alone."""
 
 import dataclasses
-import functools
 import pathlib
 import re
 from typing import Any
@@ -30,8 +29,7 @@ def snippet() -> dict[str, Any]:
 
 
 README_NAMES = snippet()
-quick: Any = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # compiling is the cost
-matrices = quick(library.__wrapped__, static_argnames=("scheme", "twin"))
+matrices = jax.jit(library.__wrapped__, static_argnames=("scheme", "twin"))
 
 
 def rolled(model, steps: int = 20, q=None):
@@ -39,7 +37,7 @@ def rolled(model, steps: int = 20, q=None):
     return pbad.rollout(model, pbad.make_state(model, q), n_steps=steps, options=options, progress=False)
 
 
-@quick
+@jax.jit
 def pulled(strength):
     """The last q, its derivative by the strength, and how the steps went."""
 
@@ -143,7 +141,7 @@ def test_torques_without_slopes_are_solved_too():
     ends, counts = [], []
     for sloped in (True, False):
         model = pbad.with_forces(pbad.chain(2), JointEnergy(jnp.asarray(5.0), sloped))
-        traj, info = quick(lambda m: rolled(m, q=[1.0, 0.3, -0.4, 0.1]))(model)
+        traj, info = jax.jit(lambda m: rolled(m, q=[1.0, 0.3, -0.4, 0.1]))(model)
         info.assert_ok()
         ends.append(np.asarray(traj.q))
         counts.append(float(jnp.mean(info.iterations)))
