@@ -28,11 +28,12 @@ GROW, SHRINK = 1.5, 0.5
 class Family(NamedTuple):
     """Problems r(x; h) = 0, 0 < h ≤ 1, and how to guess.
 
-    evaluate: (x, h) -> (r, J). retract: (x, δ) -> x. guess: (x_done, h_done, h) -> x, an extrapolation; h_done = 0
-    means that nothing has been solved yet. algebra, longest, merit: as in levenberg_marquardt.Problem.
+    evaluate: (x, h) -> (r, parts). matrix: (data, parts) -> J; None, `parts` are J. retract: (x, δ) -> x.
+    guess: (x_done, h_done, h) -> x, an extrapolation; h_done = 0 means that nothing has been solved yet. algebra,
+    longest, merit: as in levenberg_marquardt.Problem.
     continuous: False where only h = 1 makes sense; then there is one attempt with all iterations.
     accept: (data, x, J) -> () bool, whether a root is on the branch; None, always. doubtful: (data, x) -> () bool,
-    cheap: whether `accept` has to be asked; None, always.
+    cheap: whether `accept` has to be asked; None, always. matrix_kept: whether the matrix of a root is wanted anyhow.
     simplified: (bend, data, x, h) -> as in levenberg_marquardt.Problem; None, there is none. data: a pytree for both.
     """
 
@@ -41,6 +42,8 @@ class Family(NamedTuple):
     guess: Callable
     algebra: lm.Algebra
     continuous: bool
+    matrix: Callable | None = None
+    matrix_kept: bool = False
     longest: jax.Array | float = float("inf")
     merit: Callable | None = None
     accept: Callable | None = None
@@ -142,13 +145,25 @@ def solve(family: Family, settings: lm.Settings, *, status: jax.Array) -> State:
 
 
 def _problem(family: Family, h: jax.Array) -> lm.Problem:
-    merit, simplified = family.merit, family.simplified
+    merit, simplified, matrix = family.merit, family.simplified, family.matrix
     return lm.Problem(
         evaluate=lambda x: family.evaluate(x, h),
         retract=family.retract,
         algebra=family.algebra,
+        matrix=None if matrix is None else lambda data, parts: matrix(data[0], parts),
+        wanted=_matrix_wanted(family),
         longest=family.longest,
         merit=None if merit is None else lambda x: merit(x, h),
         simplified=None if simplified is None else lambda bend, data, x: simplified(bend, data[0], x, data[1]),
         data=(family.data, h),
     )
+
+
+def _matrix_wanted(family: Family) -> Callable | None:
+    """When the matrix of a root is needed: to be asked whether it is on the branch, or by who asked for the solve."""
+    accept, doubtful = family.accept, family.doubtful
+    if family.matrix_kept or (accept is not None and doubtful is None):
+        return lambda data, x: jnp.ones((), bool)
+    if accept is None or doubtful is None:
+        return None
+    return lambda data, x: doubtful(data[0], x)

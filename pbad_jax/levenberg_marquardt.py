@@ -23,8 +23,9 @@ residual has rounding errors of its own size, the correction has not. So is a re
 step reduces it any more. The first guess is never believed: at least one correction is made, because a guess within a
 loose tolerance (float32) would carry its error from step to step.
 
-One iteration is one evaluation and one linear solve, two or three where the norm does not fall: `iterate` evaluates
-the trial point that the last call left, judges it, and leaves the next one. `solve` loops.
+One iteration is one residual, one matrix and one linear solve, two or three solves where the norm does not fall:
+`iterate` evaluates the trial point that the last call left, judges it, and leaves the next one. `solve` loops. A trial
+is judged by its residual alone, so that of one that is rejected, and of the root itself, no matrix is made.
 """
 
 import functools
@@ -64,16 +65,20 @@ class Algebra(NamedTuple):
 class Problem(NamedTuple):
     """A square system.
 
-    evaluate: x -> (r (n,), J), J an (n,n) array or whatever the algebra understands. retract: (x, δ (n,)) -> x.
+    evaluate: x -> (r (n,), parts), the residual and what its matrix is made of. matrix: (data, parts) -> J, an (n,n)
+    array or whatever the algebra understands; None, `parts` are J. wanted: (data, x) -> () bool, whether the matrix of
+    a root is needed too; None, never. retract: (x, δ (n,)) -> x.
     longest: (b,) the largest |δ| that a linear model of each unknown of a block can be trusted with, inf where any; a
     longer step is shortened. merit: x -> () what must fall, where r is its gradient; None, the norm of r.
     simplified: (bend, data, x) -> (r, J) with bends "straight" or as a "chord"; None, there are none. data: a pytree
-    for it.
+    for all that get it.
     """
 
     evaluate: Callable
     retract: Callable
     algebra: Algebra
+    matrix: Callable | None = None
+    wanted: Callable | None = None
     longest: jax.Array | float = float("inf")
     merit: Callable | None = None
     simplified: Callable | None = None
@@ -92,11 +97,11 @@ class SolveState(NamedTuple):
 
     x: jax.Array  # the best point so far
     r: jax.Array  # (n,) its residual
-    J: Any  # its matrix
+    J: Any  # its matrix; of a root, unless it was wanted, that of the point before
     norm: jax.Array  # () its norm
     merit: jax.Array  # () what must fall: the norm, or the problem's merit
     trial: jax.Array  # the point to evaluate next
-    newton: jax.Array  # (n,) its Newton correction −J⁻¹ r, or that of a simplified problem if that leads to the trial
+    newton: jax.Array  # (n,) −J⁻¹ r, the Newton correction, or that of a simplified problem if that leads to the trial
     damping: jax.Array  # () λ
     bend: jax.Array  # () int32, what leads to the trial: NEWTON, STRAIGHT or CHORD and more
     iterations: jax.Array  # () int32; -1 until the first guess has been evaluated
@@ -106,7 +111,8 @@ class SolveState(NamedTuple):
 def init(problem: Problem, x, *, status: jax.Array | int = RUNNING) -> SolveState:
     """A solve whose first guess x is still to be evaluated. `status` other than RUNNING: a finished one."""
     leaf = jax.tree.leaves(x)[0]
-    r, J = jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), jax.eval_shape(problem.evaluate, x))
+    shapes = jax.eval_shape(functools.partial(_residual_and_matrix, problem), x)
+    r, J = jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), shapes)
     assert r.shape[0] % jnp.size(problem.longest) == 0
     return SolveState(
         x=x,
@@ -139,30 +145,23 @@ def restart(s: SolveState, x) -> SolveState:
 
 def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
     """Exactly one iteration: evaluate the trial, accept or damp, step. A finished solve is returned unchanged."""
-    algebra = problem.algebra
-    r, J = problem.evaluate(s.trial)
-    newton = -algebra.solve(algebra.data, J, r)
+    algebra, first = problem.algebra, s.iterations < 0
+    r, parts = problem.evaluate(s.trial)
     norm = algebra.norm(algebra.data, r)
-    finite = jnp.isfinite(norm) & jnp.all(jnp.stack([jnp.isfinite(jnp.sum(leaf)) for leaf in jax.tree.leaves(J)]))
-    first = s.iterations < 0
-    if problem.merit is None:
-        merit, lower = norm, first | (norm < DECREASE * s.norm)
-        doubtful = finite & ~lower & (s.status == RUNNING)
-        lower |= lanes.rarely(
-            doubtful, _never, functools.partial(_naturally_monotone, algebra), algebra.data, s.J, r, s.newton
-        )
-    else:
-        merit = problem.merit(s.trial)
-        finite &= jnp.isfinite(merit)
-        lower = first | (merit <= s.merit + 8 * jnp.finfo(merit.dtype).eps * jnp.abs(s.merit))
-    if problem.simplified is not None:  # for their steps it is enough that r does not turn round along them
-        lower |= (s.bend != NEWTON) & (jnp.abs(r @ s.newton) <= jnp.abs(s.r @ s.newton))
+    merit, finite, lower = _judged(problem, s, r, norm)
+    tiny = algebra.length(algebra.data, s.newton) <= settings.tolerance  # the correction that led to the trial
+
     accept = finite & lower
+    ends = _is_root(settings, s, norm, accept, tiny)
+    if problem.wanted is not None:
+        ends &= ~problem.wanted(problem.data, s.trial)
+    linearise = functools.partial(_linearised, problem.matrix, algebra.solve)
+    operands = (problem.data, algebra.data, parts, r, s.J, s.newton)
+    J, newton, sound = lanes.rarely(accept & ~ends & (s.status == RUNNING), _as_before, linearise, *operands)
+    finite, accept = finite & sound, accept & sound
 
     iterations = s.iterations + 1
     best = jnp.where(accept, norm, s.norm)
-    tiny = algebra.length(algebra.data, s.newton) <= settings.tolerance  # the correction that led to the trial
-    at_rounding = ~first & (tiny | (~accept & (best <= ROUNDING * settings.tolerance)))
     less = jnp.where(s.damping * LAMBDA_DOWN < LAMBDA_MIN, 0.0, s.damping * LAMBDA_DOWN)
     more = jnp.maximum(s.damping * LAMBDA_UP, LAMBDA_FIRST)
     damping = jnp.where(first, 0.0, jnp.where(accept, less, more))
@@ -173,7 +172,7 @@ def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
         bend = jnp.where((rejected & (s.bend < CHORD)) | goes_on, s.bend + 1, NEWTON)
         damping = jnp.where(bend == NEWTON, damping, 0.0)
     status = _status(
-        (~first & (best <= settings.tolerance)) | (best == 0) | at_rounding,
+        _is_root(settings, s, norm, accept, tiny),
         (first & ~finite, Status.NONFINITE_EVAL),
         (damping > LAMBDA_MAX, Status.STALLED),
         (iterations >= settings.max_iterations, Status.MAX_ITER),
@@ -182,7 +181,7 @@ def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
     def pick(new, old):
         return jax.tree.map(lambda a, b: jnp.where(accept, a, b), new, old)
 
-    x, r, J, merit, newton = pick((s.trial, r, J, merit, newton), (s.x, s.r, s.J, s.merit, s.newton))
+    x, r, merit = pick((s.trial, r, merit), (s.x, s.r, s.merit))
     damped = (damping > 0) & (s.status == RUNNING)
     operands = (algebra.data, J, r, damping, newton)
     delta = lanes.rarely(damped, lambda *a: a[-1], lambda *a: algebra.damped(*a[:-1]), *operands)
@@ -213,6 +212,48 @@ def _status(converged: jax.Array, *failures: tuple[jax.Array, Status]) -> jax.Ar
     for applies, code in reversed(failures):
         status = jnp.where(applies, jnp.int8(code), status)
     return jnp.where(converged, jnp.int8(Status.CONVERGED), status)
+
+
+def _residual_and_matrix(problem: Problem, x):
+    r, parts = problem.evaluate(x)
+    return r, parts if problem.matrix is None else problem.matrix(problem.data, parts)
+
+
+def _judged(problem: Problem, s: SolveState, r: jax.Array, norm: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The merit of the trial, whether it is finite, and whether the trial is better than the point before."""
+    algebra, first, finite = problem.algebra, s.iterations < 0, jnp.isfinite(norm)
+    if problem.merit is None:
+        merit, lower = norm, first | (norm < DECREASE * s.norm)
+        doubtful = finite & ~lower & (s.status == RUNNING)
+        test = functools.partial(_naturally_monotone, algebra)
+        lower |= lanes.rarely(doubtful, _never, test, algebra.data, s.J, r, s.newton)
+    else:
+        merit = problem.merit(s.trial)
+        finite &= jnp.isfinite(merit)
+        lower = first | (merit <= s.merit + 8 * jnp.finfo(merit.dtype).eps * jnp.abs(s.merit))
+    if problem.simplified is not None:  # for their steps it is enough that r does not turn round along them
+        lower |= (s.bend != NEWTON) & (jnp.abs(r @ s.newton) <= jnp.abs(s.r @ s.newton))
+    return merit, finite, lower
+
+
+def _is_root(settings: Settings, s: SolveState, norm, accept, tiny) -> jax.Array:
+    """Whether the solve ends with the trial, of this norm, or with the point before, where that is not accepted."""
+    best = jnp.where(accept, norm, s.norm)
+    at_rounding = tiny | (~accept & (best <= ROUNDING * settings.tolerance))
+    return ((s.iterations >= 0) & ((best <= settings.tolerance) | at_rounding)) | (best == 0)
+
+
+def _linearised(matrix: Callable | None, solve: Callable, data, metric, parts, r, J_old, newton_old):
+    """The matrix and the Newton correction of a point that is accepted; the old ones where J is not finite."""
+    J = parts if matrix is None else matrix(data, parts)
+    finite = jnp.all(jnp.stack([jnp.isfinite(jnp.sum(leaf)) for leaf in jax.tree.leaves(J)]))
+    new = J, -solve(metric, J, r)
+    return *jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, (J_old, newton_old)), finite
+
+
+def _as_before(data, metric, parts, r, J, newton):
+    del data, metric, parts, r
+    return J, newton, jnp.ones((), bool)
 
 
 def _never(data, J, r, newton) -> jax.Array:

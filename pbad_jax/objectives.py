@@ -124,9 +124,10 @@ def stages(model: Model, s: Here, z: jax.Array) -> Stages:
     return Stages(z, delta, kin.Frames(*kin.fused(*f)))
 
 
-class _Terms(NamedTuple):
-    """The parts of a residual and its matrix, times dt²; leading axis m."""
+class Terms(NamedTuple):
+    """What a residual and its matrix are made of, times dt²; leading axis m."""
 
+    z: jax.Array  # (m,nq)
     frames: kin.Frames
     A: jax.Array  # (m,N,3,4)
     joint_r: jax.Array  # (m,nv) what the joints add to the residual
@@ -137,7 +138,7 @@ class _Terms(NamedTuple):
     impulse: jax.Array  # (m,) its weights
 
 
-def _terms(model: Model, s: Here, eq: Equation, z: jax.Array, h, bend: str) -> _Terms:
+def _terms(model: Model, s: Here, eq: Equation, z: jax.Array, h, bend: str) -> Terms:
     dt, st = h * eq.dt, stages(model, s, z)
     Y, R = _known(eq.accel, h, st.delta), _known(eq.rate, h, st.delta)
     (A,) = kin.fused(matmul(jnp.tensordot(eq.C, st.delta.T, axes=1) + Y.T, model.second_moment))
@@ -156,7 +157,7 @@ def _terms(model: Model, s: Here, eq: Equation, z: jax.Array, h, bend: str) -> _
         field = field_of(end, n_links)
         A = A if field is None else A + impulse[:, None, None, None] * field
         joint_r = joint_r if end.tau is None else joint_r - impulse[:, None] * end.tau
-    return _Terms(st.frames, A, joint_r, accel_slopes, rate_slopes, load, end, impulse)
+    return Terms(z, st.frames, A, joint_r, accel_slopes, rate_slopes, load, end, impulse)
 
 
 def point(model: Model, s: Here, q, v, f: kin.Frames, V, time, dt) -> Point:
@@ -208,37 +209,64 @@ def _scaled(load: Load, dt) -> Load:
 
 def residual(model: Model, s: Here, eq: Equation, z: jax.Array, *, twin: str = "parallel", dense=True) -> jax.Array:
     """dt² r (m·nv,) at the increments z (m,nq), kg m² or kg; without `dense` by sweeps, for one stage."""
-    t = _terms(model, s, eq, z, 1.0, "exact")
-    r = jax.vmap(lambda f, A_i: dynamics.pullback(model, f, A_i, twin=twin, dense=dense))(t.frames, t.A)
-    return (r + t.joint_r).reshape(-1)
+    return evaluate(model, s, eq, z, 1.0, twin=twin, dense=dense)[0]
 
 
 def residual_and_matrix(
     model: Model, s: Here, eq: Equation, z: jax.Array, h: Any = 1.0, *, twin: str = "parallel", bend: str = "exact"
 ) -> tuple[jax.Array, jax.Array]:
-    """(h dt)² r (m·nv,) and (h dt)² J (m·nv, m·nv) at the increments z (m,nq). kg m² or kg.
+    """`evaluate`, and the `matrix`."""
+    r, terms = evaluate(model, s, eq, z, h, twin=twin, bend=bend)
+    return r, matrix(model, eq, terms, twin=twin)
 
-    `bend`: "exact", or the laws that bend simplified, "straight" or as a "chord" (forces/law.py).
+
+def residual_and_tree(
+    model: Model, s: Here, eq: Equation, z: jax.Array, h: Any = 1.0, *, bend: str = "exact"
+) -> tuple[jax.Array, tree_solve.Matrix]:
+    """`evaluate` for one stage, and the `tree_matrix`, in O(N)."""
+    r, terms = evaluate(model, s, eq, z, h, dense=False, bend=bend)
+    return r, tree_matrix(model, eq, terms)
+
+
+def evaluate(
+    model: Model,
+    s: Here,
+    eq: Equation,
+    z: jax.Array,
+    h: Any = 1.0,
+    *,
+    twin: str = "parallel",
+    dense: bool = True,
+    bend: str = "exact",
+) -> tuple[jax.Array, Terms]:
+    """(h dt)² r (m·nv,) at the increments z (m,nq), kg m² or kg, and the Terms of its matrix.
+
+    `bend`: "exact", or the laws that bend simplified, "straight" or as a "chord" (forces/law.py). Without `dense` by
+    sweeps, for one stage.
     """
-    recurrence, (m, nv) = TWINS[twin], (z.shape[0], model.nv)
     t = _terms(model, s, eq, z, h, bend)
-    r = jax.vmap(lambda f, A_i: recurrence.pullback(model, f, A_i))(t.frames, t.A)
-    blocks = _inertial_blocks(model, recurrence, eq.C, t.frames, t.A)
+    r = jax.vmap(lambda f, A_i: dynamics.pullback(model, f, A_i, twin=twin, dense=dense))(t.frames, t.A)
+    return (r + t.joint_r).reshape(-1), t
+
+
+def matrix(model: Model, eq: Equation, t: Terms, *, twin: str = "parallel") -> jax.Array:
+    """(h dt)² J (m·nv, m·nv), kg m² or kg."""
+    m, nv = len(t.z), model.nv
+    blocks = _inertial_blocks(model, TWINS[twin], eq.C, t.frames, t.A)
     blocks = blocks + _rows(model.armature, joint_fields.full(model, t.accel))
     if t.load.dtau_dq is not None:
-        blocks = blocks - jnp.eye(m, dtype=z.dtype)[:, :, None, None] * _full(t.load.dtau_dq)[:, None]
+        blocks = blocks - jnp.eye(m, dtype=t.z.dtype)[:, :, None, None] * _full(t.load.dtau_dq)[:, None]
     if t.load.dtau_dv is not None:
         blocks = blocks - _product(t.load.dtau_dv, joint_fields.full(model, t.rate))
     if t.load.pulls:
         blocks = blocks + _pull_blocks(model, eq.D, t)
     if t.end is not None:
-        blocks = blocks.at[:, -1].add(_impulse_blocks(model, t, z[-1]))
+        blocks = blocks.at[:, -1].add(_impulse_blocks(model, t))
     blocks = _exponential_coordinates(model, blocks, t.joint_r)
-    J = jnp.moveaxis(blocks, 2, 1).reshape(m * nv, m * nv)
-    return (r + t.joint_r).reshape(-1), J
+    return jnp.moveaxis(blocks, 2, 1).reshape(m * nv, m * nv)
 
 
-def _pull_blocks(model: Model, D: jax.Array, t: _Terms) -> jax.Array:
+def _pull_blocks(model: Model, D: jax.Array, t: Terms) -> jax.Array:
     """What the points' forces add at the stages: −([i = j] ∂f/∂P + D_ij ∂f/∂V), (m,m,nv,nv)."""
     m = len(D)
 
@@ -258,8 +286,8 @@ def _slope(by_P: jax.Array | None, by_V: jax.Array | None, weight) -> jax.Array 
     return weight * by_V if by_P is None else by_P + weight * by_V
 
 
-def _impulse_blocks(model: Model, t: _Terms, z: jax.Array) -> jax.Array:
-    """What acts once a step adds to the last column: by the end of the step only, z (nq,) its increment. (m,nv,nv)."""
+def _impulse_blocks(model: Model, t: Terms) -> jax.Array:
+    """What acts once a step adds to the last column: by the end of the step only. (m,nv,nv)."""
     end, m = t.end, len(t.impulse)
     assert end is not None
     last = jax.tree.map(lambda x: x[-1], t.frames)
@@ -268,7 +296,7 @@ def _impulse_blocks(model: Model, t: _Terms, z: jax.Array) -> jax.Array:
     for i in range(m):
         f = jax.tree.map(lambda x, i=i: x[i], t.frames)
         out.append(-pulls.total_matrix(model, f, last, list(end.pulls), slopes))
-    joint = _joint_slope(model, end, z)
+    joint = _joint_slope(model, end, t.z[-1])
     return t.impulse[:, None, None] * (jnp.stack(out) - joint)
 
 
@@ -294,17 +322,14 @@ def _ball_log_slopes(model: Model, z: jax.Array) -> jax.Array:
     return joints.right_jacobian_inverse(joints.quaternion_log(z[kin.tree(model.topology).ball_q]))
 
 
-def residual_and_tree(
-    model: Model, s: Here, eq: Equation, z: jax.Array, h: Any = 1.0, *, bend: str = "exact"
-) -> tuple[jax.Array, tree_solve.Matrix]:
-    """The same for one stage, (h dt)² r (nv,) and (h dt)² J as a tree_solve.Matrix, in O(N).
+def tree_matrix(model: Model, eq: Equation, t: Terms) -> tree_solve.Matrix:
+    """(h dt)² J for one stage as a tree_solve.Matrix, in O(N).
 
     No force may couple joints or links (dynamics.couples): of the derivatives of joint forces it takes the diagonal and
     the blocks of the balls, and points' forces have to stay on their link.
     """
-    t, balls = _terms(model, s, eq, z, h, bend), kin.tree(model.topology).ball_v
+    balls = kin.tree(model.topology).ball_v
     f, A, joint_r, load = jax.tree.map(lambda x: x[0], (t.frames, t.A, t.joint_r, t.load))
-    r = tree_solve.pullback(model, f, A) + joint_r
     by_q, by_q_balls = joint_fields.on_joints(model, load.dtau_dq)
     by_v, by_v_balls = joint_fields.on_joints(model, load.dtau_dv)
     d = model.armature * t.accel.scalar[0, 0] - by_q - by_v * t.rate.scalar[0, 0]
@@ -320,10 +345,10 @@ def residual_and_tree(
         by_v, by_v_balls = joint_fields.on_joints(model, t.end.dtau_dv)
         d = d - by_q - by_v
         if blocks is not None:
-            blocks = blocks - by_q_balls - matmul(by_v_balls, _ball_log_slopes(model, z[0]))
+            blocks = blocks - by_q_balls - matmul(by_v_balls, _ball_log_slopes(model, t.z[0]))
     form = pulls.total_link_form(model, f, f, parts, slopes)
     d = d if blocks is None else d.at[balls].set(0.0)
-    return r, tree_solve.Matrix(f, eq.C[0, 0], A, d, blocks, None if form is None else -form)
+    return tree_solve.Matrix(f, eq.C[0, 0], A, d, blocks, None if form is None else -form)
 
 
 def energy(model: Model, s: Here, eq: Equation, z: jax.Array, h: Any = 1.0) -> jax.Array:

@@ -37,7 +37,8 @@ class Equations(NamedTuple):
     """What is to vanish, of m unknown configurations. The functions close over nothing that is traced."""
 
     data: tuple  # the model, and what else the functions need
-    evaluate: Callable  # (data, z (m,nq), h) -> residual (m·nv,) and matrix
+    evaluate: Callable  # (data, z (m,nq), h) -> residual (m·nv,), and what its matrix is made of
+    matrix: Callable  # (data, what it is made of) -> matrix
     residual: Callable  # (data, z) -> residual at h = 1
     nodes: jax.Array  # (m,) for extrapolation along h
     energy: Callable | None = None  # (data, z, h) -> () whose gradient is the residual, where that is the objective
@@ -119,7 +120,8 @@ def of_stages(
     """The Equations of a stage equation."""
     return Equations(
         data=(model, s._replace(mass=None, metric=None), eq),
-        evaluate=functools.partial(_residual_and_matrix, solver),
+        evaluate=functools.partial(_evaluate, solver),
+        matrix=functools.partial(_matrix, solver),
         residual=functools.partial(_residual, solver),
         nodes=eq.nodes,
         energy=_energy if solver.objective == "energy" else None,
@@ -129,15 +131,27 @@ def of_stages(
     )
 
 
-def _residual_and_matrix(solver: Solver, data, z, h, bend: str = "exact"):
+def residual_and_matrix(equations: Equations, data, z, h):
+    """Both at the increments z (m,nq)."""
+    r, parts = equations.evaluate(data, z, h)
+    return r, equations.matrix(data, parts)
+
+
+def _evaluate(solver: Solver, data, z, h, bend: str = "exact"):
     model, s, eq = data
+    return objectives.evaluate(model, s, eq, z, h, twin=solver.twin, dense=solver.dense, bend=bend)
+
+
+def _matrix(solver: Solver, data, terms):
+    model, _, eq = data
     if solver.dense:
-        return objectives.residual_and_matrix(model, s, eq, z, h, twin=solver.twin, bend=bend)
-    return objectives.residual_and_tree(model, s, eq, z, h, bend=bend)
+        return objectives.matrix(model, eq, terms, twin=solver.twin)
+    return objectives.tree_matrix(model, eq, terms)
 
 
 def _simplified(solver: Solver, bend: str, data, z, h):
-    return _residual_and_matrix(solver, data, z, h, bend)
+    r, terms = _evaluate(solver, data, z, h, bend)
+    return r, _matrix(solver, data, terms)
 
 
 def _residual(solver: Solver, data, z):
@@ -166,7 +180,8 @@ def root(equations: Equations, z: jax.Array, good: jax.Array) -> jax.Array:
     good = implicit.keep(good)
     z = implicit.keep(jnp.where(good, z, still))
     residual = functools.partial(_residual_of, equations.residual)
-    rule = implicit.Rule(residual, functools.partial(_solve_of, equations.evaluate), _retract_of)
+    linearise = functools.partial(residual_and_matrix, equations._replace(data=()))
+    rule = implicit.Rule(residual, functools.partial(_solve_of, linearise), _retract_of)
     return jnp.where(good, implicit.attach(rule, (equations.data, good), z), z)
 
 
@@ -174,9 +189,9 @@ def _residual_of(residual: Callable, theta, z):
     return residual(theta[0], z)
 
 
-def _solve_of(evaluate: Callable, theta, z, b):
+def _solve_of(linearise: Callable, theta, z, b):
     data, good = theta
-    _, J = evaluate(data, z, 1.0)
+    _, J = linearise(data, z, 1.0)
     if isinstance(J, tree_solve.Matrix):
         return tree_solve.solve(data[0], J, b)
     return lanes.solve(jnp.where(good, J, jnp.eye(J.shape[0], dtype=J.dtype)), b)
@@ -231,11 +246,13 @@ def family(model: Model, solver: Solver, s: Here, equations: Equations, directio
         guess=guess,
         algebra=algebra(model, s, symmetric=energy is not None),
         continuous=equations.continuous,
+        matrix=functools.partial(_on_equations, equations.matrix),
+        matrix_kept=solver.condition,
         longest=longest_turns(model),
         merit=None if energy is None else functools.partial(energy, data),
         doubtful=_turns_far,
         accept=functools.partial(_is_connected, equations.det_C),
-        simplified=None if equations.simplified is None else functools.partial(_on_equations, equations.simplified),
+        simplified=None if equations.simplified is None else functools.partial(_simplified_of, equations.simplified),
         data=(model, data),
     )
     settings = lm.Settings(solver.tolerance * residual_scale(model), solver.max_iterations)
@@ -251,7 +268,11 @@ def _is_connected(det_C: float, data, z, J) -> jax.Array:
     return branch.is_connected(det_C, data[0], J)
 
 
-def _on_equations(simplified: Callable, bend: str, data, z, h):
+def _on_equations(matrix: Callable, data, parts):
+    return matrix(data[1], parts)
+
+
+def _simplified_of(simplified: Callable, bend: str, data, z, h):
     return simplified(bend, data[1], z, h)
 
 
@@ -308,7 +329,7 @@ def _by_lbfgs(model: Model, solver: Solver, s: Here, equations: Equations, direc
 
     def objective(y):
         z, delta = point(y)
-        r, J = equations.evaluate(equations.data, z, 1.0)
+        r, J = residual_and_matrix(equations, equations.data, z, 1.0)
         if equations.energy is not None:
             return equations.energy(equations.data, z, 1.0), in_chart(r, delta)
         white = lm.whiten(metric, r)
@@ -323,7 +344,7 @@ def _by_lbfgs(model: Model, solver: Solver, s: Here, equations: Equations, direc
     y = jnp.zeros(direction.size, s.q.dtype)
     found = lbfgs.minimise(objective, norm, tolerance, solver.max_iterations, y, status=status)
     z, _ = point(found.y)
-    _, J = equations.evaluate(equations.data, z, 1.0)
+    _, J = residual_and_matrix(equations, equations.data, z, 1.0)
     one, zero = jnp.ones((), s.q.dtype), jnp.zeros((), s.q.dtype)
     connected = branch.is_connected(equations.det_C, model, J) | ~branch.turns_far(model, z)
     ended = jnp.where((found.status == Status.CONVERGED) & ~connected, jnp.int8(Status.BRANCH), found.status)

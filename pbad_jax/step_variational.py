@@ -28,6 +28,7 @@ def step(model: Model, scheme: Variational, solver: Solver, dt, s: Here, state: 
     equations = Equations(
         data=(model, s._replace(mass=None, metric=None), dt, s.mass @ s.v, tau),
         evaluate=functools.partial(_evaluate, solver.twin),
+        matrix=functools.partial(_matrix, solver.twin),
         residual=functools.partial(_residual, solver.twin),
         nodes=jnp.ones(1, s.q.dtype),
     )
@@ -62,10 +63,13 @@ def _residual(twin: str, data, z: jax.Array, h=1.0) -> jax.Array:
 
 
 def _evaluate(twin: str, data, z: jax.Array, h) -> tuple[jax.Array, jax.Array]:
+    return _residual(twin, data, z, h), z
+
+
+def _matrix(twin: str, data, z: jax.Array) -> jax.Array:
     model, s = data[:2]
     f = jax.tree.map(lambda x: x[0], objectives.stages(model, s, z).frames)
-    H = dynamics.TWINS[twin].mixed_hess(model, s.frames, f)
-    return _residual(twin, data, z, h), H + _joint_matrix(model, z)
+    return dynamics.TWINS[twin].mixed_hess(model, s.frames, f) + _joint_matrix(model, z)
 
 
 def _joint_matrix(model: Model, z: jax.Array) -> jax.Array:
