@@ -36,8 +36,11 @@ def solve(A: jax.Array, b: jax.Array) -> jax.Array:
 
 @custom_vmap
 def _solve(A: jax.Array, b: jax.Array) -> jax.Array:
-    lu, pivots, _ = jax.lax.linalg.lu(A)
-    return jax.scipy.linalg.lu_solve((lu, pivots), b)
+    """Of (A b) = P L (U y) the last columns are y = L⁻¹ Pᵀ b: no permutation and no second substitution are left."""
+    columns = b.reshape(A.shape[0], -1)
+    lu, _, _ = jax.lax.linalg.lu(jnp.concatenate([A, columns], axis=1))
+    U, y = jnp.split(lu, [A.shape[0]], axis=1)
+    return jax.lax.linalg.triangular_solve(U, y, left_side=True, lower=False).reshape(b.shape)
 
 
 @_solve.def_vmap

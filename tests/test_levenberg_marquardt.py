@@ -1,5 +1,7 @@
 """The solver alone: no bodies, no steps. Textbook problems, every status, and lanes that do not touch each other."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -91,6 +93,32 @@ def test_linear_system_takes_one_iteration():
     assert int(start.iterations) == 0
     white = np.linalg.solve(L, np.asarray(-b, float).reshape(2, 3).T)
     np.testing.assert_allclose(start.norm, np.linalg.norm(white), rtol=1e-5 if FLOAT32 else 1e-12)
+
+
+@pytest.mark.parametrize("wanted", [None, False, True])
+def test_a_root_has_the_matrix_of_the_point_before_unless_its_own_is_wanted(wanted):
+    """log x = 1 from afar, where some trials are rejected: they leave the matrix of the best point."""
+
+    def residual(x):
+        return jnp.log(x) - 1
+
+    problem = lm.Problem(
+        evaluate=lambda x: (residual(x), x),
+        retract=lambda x, d: x + d,
+        algebra=metric_of(jnp.eye(1, dtype=DTYPE)),
+        matrix=lambda data, x: jax.jacfwd(residual)(x),
+        wanted=None if wanted is None else lambda data, x: jnp.asarray(wanted),
+    )
+    s, rejected, before = lm.init(problem, starts(30.0)), 0, None
+    one = jax.jit(functools.partial(lm.iterate, problem, lm.Settings(TIGHT, 100)))
+    while s.status == lm.RUNNING:
+        last, s = s, one(s)
+        moved = s.x[0] != last.x[0]
+        rejected += not moved and int(s.iterations) > 0
+        before = last.x if moved else before
+        at = s.x if s.status == lm.RUNNING or wanted else before
+        np.testing.assert_allclose(s.J, [1 / at], rtol=1e-6)
+    assert s.status == Status.CONVERGED and rejected > 0 and moved
 
 
 def rotation_problem(target):
@@ -331,7 +359,9 @@ def sliding_problem(push, hold, coupling):
 
         return residual_and_matrix
 
-    exact = lm.Problem(of("exact"), lambda x, d: x + d, metric_of(jnp.eye(n, dtype=DTYPE)))
+    exact = lm.Problem(
+        of("exact"), lambda x, d: x + d, metric_of(jnp.eye(n, dtype=DTYPE)), wanted=lambda data, x: jnp.ones((), bool)
+    )
     return exact, exact._replace(simplified=lambda bend, data, x: of(bend)(x), data=())
 
 
