@@ -34,7 +34,8 @@ class Family(NamedTuple):
     continuous: False where only h = 1 makes sense; then there is one attempt with all iterations.
     accept: (data, x, J) -> () bool, whether a root is on the branch; None, always. doubtful: (data, x) -> () bool,
     cheap: whether `accept` has to be asked; None, always. matrix_kept: whether the matrix of a root is wanted anyhow.
-    simplified: (bend, data, x, h) -> as in levenberg_marquardt.Problem; None, there is none. data: a pytree for both.
+    simplified: (bend, data, x, h) -> as in levenberg_marquardt.Problem; None, there is none. data: a pytree for all of
+    them.
     """
 
     evaluate: Callable

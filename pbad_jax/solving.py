@@ -131,12 +131,6 @@ def of_stages(
     )
 
 
-def residual_and_matrix(equations: Equations, data, z, h):
-    """Both at the increments z (m,nq)."""
-    r, parts = equations.evaluate(data, z, h)
-    return r, equations.matrix(data, parts)
-
-
 def _evaluate(solver: Solver, data, z, h, bend: str = "exact"):
     model, s, eq = data
     return objectives.evaluate(model, s, eq, z, h, twin=solver.twin, dense=solver.dense, bend=bend)
@@ -180,8 +174,8 @@ def root(equations: Equations, z: jax.Array, good: jax.Array) -> jax.Array:
     good = implicit.keep(good)
     z = implicit.keep(jnp.where(good, z, still))
     residual = functools.partial(_residual_of, equations.residual)
-    linearise = functools.partial(residual_and_matrix, equations._replace(data=()))
-    rule = implicit.Rule(residual, functools.partial(_solve_of, linearise), _retract_of)
+    solve = functools.partial(_solve_of, equations.evaluate, equations.matrix)
+    rule = implicit.Rule(residual, solve, _retract_of)
     return jnp.where(good, implicit.attach(rule, (equations.data, good), z), z)
 
 
@@ -189,9 +183,9 @@ def _residual_of(residual: Callable, theta, z):
     return residual(theta[0], z)
 
 
-def _solve_of(linearise: Callable, theta, z, b):
+def _solve_of(evaluate: Callable, matrix: Callable, theta, z, b):
     data, good = theta
-    _, J = linearise(data, z, 1.0)
+    J = matrix(data, evaluate(data, z, 1.0)[1])
     if isinstance(J, tree_solve.Matrix):
         return tree_solve.solve(data[0], J, b)
     return lanes.solve(jnp.where(good, J, jnp.eye(J.shape[0], dtype=J.dtype)), b)
@@ -329,10 +323,11 @@ def _by_lbfgs(model: Model, solver: Solver, s: Here, equations: Equations, direc
 
     def objective(y):
         z, delta = point(y)
-        r, J = residual_and_matrix(equations, equations.data, z, 1.0)
+        r, parts = equations.evaluate(equations.data, z, 1.0)
         if equations.energy is not None:
             return equations.energy(equations.data, z, 1.0), in_chart(r, delta)
         white = lm.whiten(metric, r)
+        J = equations.matrix(equations.data, parts)
         return 0.5 * white @ white, in_chart(J.T @ lm.unwhiten(metric, white), delta)
 
     def norm(y, value):
@@ -344,7 +339,7 @@ def _by_lbfgs(model: Model, solver: Solver, s: Here, equations: Equations, direc
     y = jnp.zeros(direction.size, s.q.dtype)
     found = lbfgs.minimise(objective, norm, tolerance, solver.max_iterations, y, status=status)
     z, _ = point(found.y)
-    _, J = residual_and_matrix(equations, equations.data, z, 1.0)
+    J = equations.matrix(equations.data, equations.evaluate(equations.data, z, 1.0)[1])
     one, zero = jnp.ones((), s.q.dtype), jnp.zeros((), s.q.dtype)
     connected = branch.is_connected(equations.det_C, model, J) | ~branch.turns_far(model, z)
     ended = jnp.where((found.status == Status.CONVERGED) & ~connected, jnp.int8(Status.BRANCH), found.status)
