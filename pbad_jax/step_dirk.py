@@ -38,6 +38,7 @@ class _Done(NamedTuple):
     accelerations: Field  # dt² A_j, consistent
     z: jax.Array
     v: jax.Array
+    a: jax.Array
     outcome: Outcome
 
 
@@ -72,7 +73,7 @@ def _before(model: Model, solver: Solver, kick: Kicked, n: int) -> _Done:
         work=kick.work,
         condition=jnp.zeros((), dtype),
     )
-    return _Done(fields, fields, identity, s.v, none)
+    return _Done(fields, fields, identity, s.v, jnp.zeros_like(s.v), none)
 
 
 def _equation(table: _Table, dt, s: Here, i, done: _Done) -> Equation:
@@ -101,8 +102,7 @@ def _stage(model: Model, table: _Table, solver: Solver, dt, s: Here, i, done: _D
     """Solve stage i, and note its rate and its acceleration for those that follow."""
     how = {"twin": solver.twin, "dense": solver.dense}
     eq = _equation(table, dt, s, i, done)
-    further = (table.nodes[i] - table.last[i]) * dt * done.v
-    direction = displacements(model, done.z[None]) + further
+    direction = _guess(model, (table.nodes[i] - table.last[i]) * dt, done)
     found, stage = solve(model, solver, s, of_stages(model, solver, s, eq), direction, done.outcome.status)
 
     st = objectives.stages(model, s, stage)
@@ -118,7 +118,17 @@ def _stage(model: Model, table: _Table, solver: Solver, dt, s: Here, i, done: _D
         work = work + table.weights[i] * accounts.stage_work(model, s, eq, st)[0]
     smooth = is_continuous(model, table.nodes[i] * dt, s.v, z, v)
     ended = _together(done.outcome, outcome(model, solver, s, found, z, v, s.q, work), smooth)
-    return _Done(_put(done.rates, i, rate, dt), _put(done.accelerations, i, second, dt**2), z, v, ended)
+    return _Done(_put(done.rates, i, rate, dt), _put(done.accelerations, i, second, dt**2), z, v, a, ended)
+
+
+SLIGHT = 0.25  # of what the rates move on: a larger bend is not carried on
+
+
+def _guess(model: Model, t, done: _Done) -> jax.Array:
+    """The displacement (1,nv) that a stage starts from, t after the last: z + t v + t²/2 a where the bend is slight."""
+    line, bend = t * done.v, 0.5 * t**2 * done.a
+    slight = jnp.sum(bend * bend) < SLIGHT**2 * jnp.sum(line * line)
+    return displacements(model, done.z[None]) + line + jnp.where(slight, bend, 0.0)
 
 
 def _acceleration(
