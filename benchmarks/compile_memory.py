@@ -111,18 +111,20 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
 
     figure = matplotlib.figure.Figure(figsize=(12, 4.2), layout="constrained")
     shown = (
-        ("compile_s", "time to compile, s"),
-        ("temporary_bytes", "temporary memory, bytes"),
-        ("process_mib", "process, MiB"),
+        ("compile_s", "time to compile, s", "linear"),
+        ("temporary_bytes", "temporary memory, bytes", "log"),
+        ("process_mib", "process, MiB", "linear"),
     )
-    for axes, (key, label) in zip(figure.subplots(1, 3), shown):
+    for axes, (key, label, scale) in zip(figure.subplots(1, 3), shown):
         for name, mark in zip((*OURS, *IN_JAX), "osx^Dv"):
             for program, line in (("step", "-"), ("rollout", "--")):
                 own = [r for r in rows if (r["engine"], r["program"]) == (name, program) and r.get(key)]
                 how = {"color": "black" if name in OURS else "tab:gray", "marker": mark, "ms": 5, "lw": 1, "ls": line}
                 if own:
                     axes.plot([r["links"] for r in own], [r[key] for r in own], label=f"{name}, {program}", **how)
-        axes.set(xscale="log", yscale="log", xlabel="links", ylabel=label, xticks=LINKS, xticklabels=LINKS)
+        axes.set(xscale="log", yscale=scale, xlabel="links", ylabel=label, xticks=LINKS, xticklabels=LINKS)
+        if scale == "linear":
+            axes.set_ylim(bottom=0)
         axes.minorticks_off()
         axes.grid(alpha=0.3, which="both")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), fontsize=8, ncols=6, loc="outside lower center")

@@ -156,7 +156,7 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
                     top.plot(x, [r["iterations_mean"] for r in keep], label=label, **how)
                     if mark == "o":
                         bottom.plot(x, [r["us_per_step"] for r in keep], **how)
-        top.axhline(12, color="tab:gray", lw=0.8, ls=":")
+        top.axhline(12, color="tab:gray", lw=0.8, ls=":", label="goal with 50 contacts")
         top.set(title=f"{kind}, {next(r['dofs'] for r in rows if r['model'] == kind)} degrees of freedom")
         top.set(ylabel="iterations a step, mean", yscale="log")
         bottom.set(xlabel="contacts", ylabel="time a step, µs (μ = 0.8)", yscale="log")

@@ -21,7 +21,7 @@ LOOPS = 10
 
 
 def iterations(model, dense: bool):
-    """LOOPS iterations from the same guess, each on the last one's norm so that nothing is hoisted."""
+    """LOOPS iterations from the same guess, each on what the last one found so that nothing is hoisted."""
 
     def run(state):
         s = objectives.here(model, state, jnp.zeros(model.nu, model.dtype), dense=dense)
@@ -32,14 +32,18 @@ def iterations(model, dense: bool):
                 return objectives.residual_and_matrix(model, s, eq, z)
             return objectives.residual_and_tree(model, s, eq, z)
 
-        algebra = solving.algebra(model, s)
-        longest = solving.longest_turns(model)
-        problem = lm.Problem(evaluate, lambda z, d: z + d.reshape(z.shape), algebra, longest)
+        problem = lm.Problem(
+            evaluate,
+            retract=lambda z, d: z + d.reshape(z.shape),
+            algebra=solving.algebra(model, s),
+            longest=solving.longest_turns(model),
+        )
         settings = lm.Settings(1e-30, 1000)
         first = lm.iterate(problem, settings, lm.init(problem, (0.05 * state.v)[None]))
 
-        def body(_, norm):
-            return lm.iterate(problem, settings, first._replace(trial=first.trial + 1e-30 * norm)).norm
+        def body(_, norm):  # of the next trial too, or the solve that leads to it would be dropped
+            after = lm.iterate(problem, settings, first._replace(trial=first.trial + 1e-30 * norm))
+            return after.norm + 1e-30 * jnp.sum(after.trial)
 
         return jax.lax.fori_loop(0, LOOPS, body, jnp.zeros((), model.dtype))
 

@@ -1,22 +1,27 @@
-"""The paper's batches, and larger ones: for an accelerator; on a CPU the smaller cases, to compare with.
+"""The paper's figures of batches: time and speed-up against links and against trajectories; and larger batches.
 
-    python benchmarks/many_lanes.py [--quick] [--name many_lanes_gpu] [--out DIR]
+    python benchmarks/many_lanes.py [--quick | --full] [--name many_lanes_gpu] [--out DIR]
 
 "links": 100 trajectories of 10 steps, N = 5 to 100 links. "lanes": 10 steps of N = 10 links, 100 to 5000 trajectories,
-on an accelerator up to 65536. radau(1) (first order, dt = 0.05) and legendre(2) (the paper's K = 2), float32 and
-float64, by iterations and by steps. "mjx": the same chain by MJX (dt = 0.001, where it is installed), on the same
-device. Chains start near horizontal, each a little different. Seconds of compiling and of running apart;
-`simulated_s_per_s` is lanes · steps · dt a second.
+on an accelerator up to 65536. radau(1) (first order, dt = 0.05) and legendre(2) (the paper's K = 2), by iterations in
+float64; `--full`, and every run on an accelerator: float32 too, and by steps. "mjx": the same chain by MJX
+(dt = 0.001, where it is installed), on the same device. Chains start near horizontal, each a little different. Seconds
+of compiling and of running apart; `simulated_s_per_s` is lanes · steps · dt a second.
+
+The paper (two panels): a GPU is up to 6 times as quick as 4 cores, more so with more links and with more trajectories.
+Here the lower panels show the speed-up over this machine's CPU, read from results/many_lanes.json, or on a CPU that of
+a batch over one trajectory after another.
 """
 
 import functools
+import json
 import pathlib
 import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import run, timed
+from common import RESULTS, run, timed
 from step_time import start_states
 
 import pbad_jax as pbad
@@ -89,47 +94,86 @@ def mjx(what: str, links: int, lanes: int) -> dict:
     }
 
 
+def accelerated() -> bool:
+    return jax.default_backend() != "cpu"
+
+
 def plan(quick: bool) -> list[tuple]:
-    accelerator = jax.default_backend() != "cpu"
     if quick:
-        return [(functools.partial(ours, "links", "radau1", 2, 4, "float64", "iteration"),)]
-    links = (5, 10, 20, 40, 60, 80, 100) if accelerator else (5, 10, 20, 40)
-    lanes = (100, 500, 1000, 2000, 5000) if accelerator else (100, 500, 1000)
+        return [(functools.partial(ours, "lanes", "radau1", 2, b, "float64", "iteration"),) for b in (1, 4)]
+    if accelerated():
+        return full()
+    links, lanes = (5, 10, 20, 40), (100, 500, 1000)
+    return batches(links, lanes, "float64", "iteration") + [(functools.partial(mjx, "lanes", 10, 100),)]
+
+
+def full() -> list[tuple]:
+    """All dtypes and schedules; on an accelerator more links and many more lanes."""
+    links = (5, 10, 20, 40, 60, 80, 100) if accelerated() else (5, 10, 20, 40)
+    lanes = (100, 500, 1000, 2000, 5000) if accelerated() else (100, 500, 1000)
     cases = []
     for dtype in ("float32", "float64"):
         for by in ("iteration", "step"):
-            for scheme in ("radau1", "legendre2"):
-                cases += [functools.partial(ours, "links", scheme, n, 100, dtype, by) for n in links]
-                cases += [functools.partial(ours, "lanes", scheme, 10, b, dtype, by) for b in lanes]
-            if accelerator and dtype == "float32":
-                cases += [functools.partial(ours, "lanes", "radau1", 10, b, dtype, by) for b in (4096, 16384, 65536)]
-    cases += [functools.partial(mjx, "lanes", 10, b) for b in (lanes + (4096, 16384) if accelerator else (100,))]
-    return [(case,) for case in cases]
+            cases += batches(links, lanes, dtype, by)
+            if accelerated() and dtype == "float32":
+                more = (4096, 16384, 65536)
+                cases += [(functools.partial(ours, "lanes", "radau1", 10, b, dtype, by),) for b in more]
+    rival = lanes + (4096, 16384) if accelerated() else (100,)
+    return cases + [(functools.partial(mjx, "lanes", 10, b),) for b in rival]
+
+
+def batches(links: tuple[int, ...], lanes: tuple[int, ...], dtype: str, by: str) -> list[tuple]:
+    """Both sweeps of both schemes; on a CPU with a single trajectory of each chain, for the speed-up."""
+    one = () if accelerated() else (1,)
+    sizes = [("links", n, b) for n in links for b in (*one, 100)] + [("lanes", 10, b) for b in (*one, *lanes)]
+    return [(functools.partial(ours, w, s, n, b, dtype, by),) for s in ("radau1", "legendre2") for w, n, b in sizes]
+
+
+def speedup(row: dict, rows: list[dict], elsewhere: list[dict]) -> float | None:
+    """Over a CPU that runs the same, `elsewhere`; without it over one trajectory after another."""
+    same = ("engine", "links", "dtype", "by") + (("lanes",) if elsewhere else ())
+    kind = [row.get(k) for k in same]
+    found = [r for r in elsewhere or rows if "ms" in r and [r.get(k) for k in same] == kind]
+    found = found if elsewhere else [r for r in found if r["lanes"] == 1]
+    if not found or (not elsewhere and row["lanes"] == 1):
+        return None
+    return found[0]["ms"] / row["ms"] * (1 if elsewhere else row["lanes"])
 
 
 def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
-    import matplotlib.pyplot as plt
+    import matplotlib.figure
 
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4))
-    for axis, what, key in ((axes[0], "links", "links"), (axes[1], "lanes", "lanes")):
-        done = [r for r in rows if r["what"] == what and "ms" in r]
+    cpu = RESULTS / "many_lanes.json"
+    elsewhere = json.loads(cpu.read_text())["rows"] if accelerated() and cpu.exists() else []
+    figure = matplotlib.figure.Figure(figsize=(11, 7), layout="constrained")
+    for axes, what, heading in zip(
+        figure.subplots(2, 2, sharex="col").T, ("links", "lanes"), ("100 lanes", "10 links")
+    ):
+        done = [r for r in rows if r["what"] == what and "ms" in r and (what == "lanes" or r["lanes"] > 1)]
         for i, kind in enumerate(dict.fromkeys((r["engine"], r["dtype"], r.get("by")) for r in done)):
-            own = sorted((r for r in done if (r["engine"], r["dtype"], r.get("by")) == kind), key=lambda r: r[key])
-            style = {"ls": "-" if kind[2] == "iteration" else "--", "marker": "os^Dvx<>*"[i % 9], "ms": 4, "lw": 1}
-            label = ", ".join(str(x) for x in kind if x)
-            axis.plot([r[key] for r in own], [r["ms"] for r in own], color=str(0.08 * (i % 9)), label=label, **style)
-        axis.set(xscale="log", yscale="log", xlabel=what, ylabel=f"ms for {STEPS} steps")
-        axis.grid(True, which="both", alpha=0.2)
-        axis.legend(fontsize=6)
-    axes[0].set_title("100 trajectories")
-    axes[1].set_title("10 links")
+            own = sorted((r for r in done if (r["engine"], r["dtype"], r.get("by")) == kind), key=lambda r: r[what])
+            style = {"ls": "-" if kind[2] == "iteration" else "--", "marker": "os^Dvx<>*"[i % 9], "ms": 5, "lw": 1}
+            style |= {
+                "color": str(0.08 * (i % 9)),
+                "label": ", by ".join(f"{x}" for x in (" ".join(kind[:2]), kind[2]) if x),
+            }
+            axes[0].plot([r[what] for r in own], [r["ms"] for r in own], **style)
+            gain = [(r[what], speedup(r, rows, elsewhere)) for r in own]
+            gain = [(x, y) for x, y in gain if y is not None]
+            if gain:
+                axes[1].plot(*zip(*gain), **style)
+        axes[0].set(title=heading, xscale="log", yscale="log", ylabel=f"ms for {STEPS} steps of all")
+        axes[1].set(xlabel=what, ylabel="speed-up over a CPU" if elsewhere else "speed-up over one after another")
+        axes[1].set_ylim(bottom=0)
+        axes[0].legend(fontsize=7)
+        for axis in axes:
+            axis.grid(True, which="both", alpha=0.2)
     figure.suptitle(title, fontsize=9)
-    figure.tight_layout()
     figure.savefig(path, dpi=110)
 
 
 def main() -> None:
-    run("many_lanes", __doc__, plan, lambda case: case(), picture)
+    run("many_lanes", __doc__, plan, lambda case: case(), picture, full)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
         bottom.set(xlabel="time, s", ylabel="largest |difference| so far")
         top.grid(True, alpha=0.2)
         bottom.grid(True, alpha=0.2)
-        top.legend(fontsize=8, loc="lower left")
+        top.legend(fontsize=8, loc="upper left")
     figure.suptitle(f"{title}, dt = {DT} s", fontsize=9)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
