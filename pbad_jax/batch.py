@@ -20,6 +20,7 @@ from pbad_jax.step_info import StepInfo
 from pbad_jax.stepping import Trajectory, make_step
 
 CPU_TILE = 32  # quicker than 128 side by side, even lanes or uneven (benchmarks/results/batch.json)
+LARGE_SYSTEM = 80  # unknowns from which on a CPU lanes side by side take longer than one after another
 SCHEDULES = ("auto", "iteration", "step")
 
 
@@ -105,7 +106,8 @@ def rollout_batch(
         queue: states of more trajectories. They follow those of `states` in the result and start as lanes come free.
         tile: how many trajectories are side by side, at any time; the others wait. With the same `tile` the result of
             a trajectory is the same bit for bit whatever the others are, how many, and in which order. On several
-            devices, per device. Default: as many as `states` has, on a CPU at most 32.
+            devices, per device. Default: as many as `states` has; on a CPU at most 32, and 1 where a step has 80 or
+            more unknowns (stages times degrees of freedom).
         schedule: "iteration", as above; "step": all lanes of a tile make a step, then the next, as vmap(rollout) does.
             "auto": by iterations for the schemes that can (radau and legendre, with on_failure="freeze").
         report: whether to return a Schedule too.
@@ -132,7 +134,7 @@ def run(model: Model, states: State, controls, n_steps, options, queue, tile, sc
         states = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), states, queue)
     control_of, n_steps = _controls(model, states.q.shape[0], controls, n_steps)
     devices = 1 if share is None else states.q.shape[0] // states.q.sharding.shard_shape(states.q.shape)[0]
-    width = _width(tile, side_by_side // devices)
+    width = _width(tile, side_by_side // devices, getattr(options.scheme, "m", 1) * model.nv)
     by = _schedule(schedule, options, n_steps)
     time, q, v, info, ends, work = _rollout(model, states, control_of, n_steps, options, width, by, share)
     return Batch(Trajectory(time, q, v), info, Schedule(by, width, *work), ends)
@@ -236,9 +238,11 @@ def _can_iterate(options: Options) -> bool:
     return isinstance(options.scheme, Scheme) and options.solver == "lm" and options.on_failure == "freeze"
 
 
-def _width(tile: int | None, lanes: int) -> int:
+def _width(tile: int | None, lanes: int, unknowns: int) -> int:
     if tile is None:
-        return min(lanes, CPU_TILE) if jax.default_backend() == "cpu" else lanes
+        if jax.default_backend() != "cpu":
+            return lanes
+        return min(lanes, CPU_TILE if unknowns < LARGE_SYSTEM else 1)
     if isinstance(tile, bool) or not isinstance(tile, numbers.Integral) or tile < 1:
         raise OptionError(f"tile is {tile!r}; it must be an integer ≥ 1, or None")
     return int(tile)

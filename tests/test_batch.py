@@ -87,6 +87,22 @@ def test_equals_the_lanes_own_rollouts(make, scheme):
         assert (status == Status.FROZEN).any() and (status[1::2] == Status.CONVERGED).any()
 
 
+@pytest.mark.parametrize(
+    "scheme, links, width", [("radau1", 39, 32), ("radau1", 40, 1), ("radau2", 20, 1), ("dirk4", 20, 32)]
+)
+def test_on_a_cpu_large_systems_go_one_after_another(scheme, links, width):
+    model = pbad.chain(links, dtype=DTYPE)
+    still = jax.vmap(lambda q: pbad.make_state(model, q))(jnp.tile(model.q0, (33, 1)))
+    widths = []
+
+    def noted(still):
+        *_, report = pbad.rollout_batch(model, still, n_steps=2, options=options(scheme), report=True)
+        widths.append(report.width)
+
+    jax.eval_shape(noted, still)
+    assert widths == [width]
+
+
 @pytest.mark.float64
 def test_with_a_tile_the_others_do_not_matter():
     """The same bits alone, in batches of any size and order, and from the queue."""
