@@ -70,6 +70,8 @@ def picture(rows: list[dict], path: pathlib.Path, device: str) -> None:
         some = [r for r in rows if f"{name}_us" in r]
         axes.loglog([r["links"] for r in some], [r[f"{name}_us"] for r in some], mark, label=name)
     axes.set(xlabel="links", ylabel="one iteration, µs", title=f"radau(1), one lane, float64\n{device}")
+    ticks = [r["links"] for r in rows]
+    axes.set_xticks(ticks, [str(n) for n in ticks])
     axes.grid(alpha=0.3, which="both")
     axes.legend(frameon=False)
     figure.savefig(path, dpi=120)

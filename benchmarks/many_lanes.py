@@ -165,6 +165,10 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
         axes[0].set(title=heading, xscale="log", yscale="log", ylabel=f"ms for {STEPS} steps of all")
         axes[1].set(xlabel=what, ylabel="speed-up over a CPU" if elsewhere else "speed-up over one after another")
         axes[1].set_ylim(bottom=0)
+        ticks = sorted({r[what] for r in done})
+        axes[1].set_xticks(ticks, [str(x) for x in ticks])
+        axes[1].minorticks_off()
+        axes[1].axhline(1, color="tab:gray", lw=0.8)
         axes[0].legend(fontsize=7)
         for axis in axes:
             axis.grid(True, which="both", alpha=0.2)

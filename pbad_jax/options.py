@@ -43,7 +43,7 @@ class Options:
         account: whether `info.work` and `info.numerical_work` are computed.
         condition: whether `info.condition` is, at the cost of some solves; `info.grad_ok` then looks at it too.
         linear_solver: "dense": LU of the Newton matrix. "tree": one sweep inward and one outward, O(N), no matrix; for
-            lm with one unknown configuration at a time (radau(1), legendre(2), dirk). "auto": tree for those from 150
+            lm with one unknown configuration at a time (radau(1), legendre(2), dirk). "auto": tree for those from 120
             degrees of freedom on, where no force couples links or joints.
         recurrence: "parallel" (O(log N) deep, the default) or "serial" (the paper's Algorithms 1-3).
 
@@ -178,7 +178,7 @@ def _tolerance(options: Options, dtype) -> float:
     return options.tolerance
 
 
-LARGE = 150  # degrees of freedom from which "auto" takes the tree solve
+LARGE = 120  # degrees of freedom from which "auto" takes the tree solve
 
 
 def _dense(options: Options, model: Model) -> bool:
