@@ -1,5 +1,6 @@
 """The benchmarks' own machinery: comparing two runs, and that every script is listed; no benchmark is run."""
 
+import importlib
 import json
 import os
 import pathlib
@@ -122,3 +123,14 @@ def test_the_readme_says_what_the_results_say():
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, f"python benchmarks/readme_table.py\n{done.stdout}{done.stderr}"
+
+
+def test_a_speed_up_is_over_a_cpu_or_over_one_lane_after_another(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    speedup = importlib.import_module("many_lanes").speedup
+    kind = {"engine": "radau1", "links": 10, "dtype": "float64", "by": "iteration"}
+    one, many, other = ({**kind, "lanes": n, "ms": ms} for n, ms in ((1, 4.0), (100, 200.0), (50, 1.0)))
+    rows = [one, many, other, {**one, "links": 20, "ms": 9.0}]
+    assert speedup(many, rows, []) == 2.0 and speedup(one, rows, []) is None
+    assert speedup(many, [one], [{**many, "ms": 600.0}, {**other, "ms": 7.0}]) == 3.0
+    assert speedup(many, rows, [{**many, "dtype": "float32"}]) is None
