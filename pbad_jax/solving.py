@@ -276,6 +276,14 @@ def displacements(model: Model, z: jax.Array) -> jax.Array:
     return jax.vmap(lambda z_j: kin.difference(model, identity, z_j))(z)
 
 
+SLIGHT = 0.25  # of what the rates move: a guess does not carry a larger bend on
+
+
+def slight(bend: jax.Array, line: jax.Array) -> jax.Array:
+    """Whether a guess may go on along a bend of the line that the rates draw, () bool."""
+    return jnp.sum(bend * bend) < SLIGHT**2 * jnp.sum(line * line)
+
+
 def longest_turns(model: Model) -> jax.Array:
     """How far a correction may move each joint, (nv,): rad; slides any distance."""
     return jnp.where(kin.tree(model.topology).dof_slide, jnp.inf, LONGEST_TURN).astype(model.dtype)

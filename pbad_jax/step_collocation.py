@@ -14,7 +14,7 @@ from pbad_jax.forces.law import acting
 from pbad_jax.model import Model, State
 from pbad_jax.objectives import Equation, Here
 from pbad_jax.schemes import Scheme, extrapolation, radau
-from pbad_jax.solving import Equations, Outcome, Solver, displacements, find, of_stages, outcome, root
+from pbad_jax.solving import Equations, Outcome, Solver, displacements, find, of_stages, outcome, root, slight
 
 
 class Begun(NamedTuple):
@@ -58,9 +58,6 @@ def end(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equation, fou
     return outcome(model, solver, s, found, z[-1], v, history, work)
 
 
-SLIGHT = 0.25  # of a step's displacement dt v: a larger bend of the last step is not carried on
-
-
 def _guess(model: Model, scheme: Scheme, eq: Equation, state: State) -> jax.Array:
     """The displacements (m,nv) of the stages that the solve starts from: c dt v, or what the last step suggests.
 
@@ -78,8 +75,7 @@ def _guess(model: Model, scheme: Scheme, eq: Equation, state: State) -> jax.Arra
     known = state.has_history
     if acting(model, "step"):
         return jnp.where(known, plain + ((c - 1.0) ** 2 - 1.0) * b, plain)
-    slight = jnp.sum(b * b) < SLIGHT**2 * jnp.sum(line * line)
-    return jnp.where(known & slight, plain + c**2 * b, plain)
+    return jnp.where(known & slight(b, line), plain + c**2 * b, plain)
 
 
 def equations(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equation) -> Equations:

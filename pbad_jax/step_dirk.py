@@ -18,7 +18,7 @@ from pbad_jax.joints import matmul
 from pbad_jax.model import Model, State
 from pbad_jax.objectives import Equation, Here
 from pbad_jax.schemes import Dirk
-from pbad_jax.solving import Outcome, Solver, displacements, of_stages, outcome, solve
+from pbad_jax.solving import Outcome, Solver, displacements, of_stages, outcome, slight, solve
 
 
 class _Table(NamedTuple):
@@ -121,14 +121,10 @@ def _stage(model: Model, table: _Table, solver: Solver, dt, s: Here, i, done: _D
     return _Done(_put(done.rates, i, rate, dt), _put(done.accelerations, i, second, dt**2), z, v, a, ended)
 
 
-SLIGHT = 0.25  # of what the rates move on: a larger bend is not carried on
-
-
 def _guess(model: Model, t, done: _Done) -> jax.Array:
     """The displacement (1,nv) that a stage starts from, t after the last: z + t v + t²/2 a where the bend is slight."""
     line, bend = t * done.v, 0.5 * t**2 * done.a
-    slight = jnp.sum(bend * bend) < SLIGHT**2 * jnp.sum(line * line)
-    return displacements(model, done.z[None]) + line + jnp.where(slight, bend, 0.0)
+    return displacements(model, done.z[None]) + line + jnp.where(slight(bend, line), bend, 0.0)
 
 
 def _acceleration(
