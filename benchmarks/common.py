@@ -21,7 +21,7 @@ OWN_SUMS = "--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_DOT"
 def compile_sums() -> None:
     """For comparisons, before JAX starts: XLA compiles every engine's sums instead of handing them to YNNPACK.
 
-    jaxlib 0.10 hands over also sums of three numbers, on CPUs; we have our own sums (`pbad_jax/short_sums.py`),
+    jaxlib 0.10 hands over also sums of three numbers, on CPUs; we have our own sums (`pbad_jax/math/small.py`),
     the rivals do not.
     """
     if version("jaxlib").startswith("0.10."):

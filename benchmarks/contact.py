@@ -18,7 +18,8 @@ import numpy as np
 from common import compiled, run, timed
 
 import pbad_jax as pbad
-from pbad_jax import dynamics, forces
+from pbad_jax import forces
+from pbad_jax.dynamics.instant import instant_of
 
 DT, STEPS = 0.02, 50
 COUNTS = (0, 1, 4, 8, 16, 32, 50, 64)
@@ -65,7 +66,7 @@ def snake(n: int) -> tuple[pbad.Model, forces.ContactPoints | None]:
 def depths(model: pbad.Model, law: forces.Contact | None, q: jax.Array) -> jax.Array:
     """How deep every point is in the ground, (c,) m."""
     state = pbad.make_state(model, q)
-    return jnp.zeros(1) if law is None else law.depth(model, dynamics.instant_of(model, state, jnp.zeros(0, q.dtype)))
+    return jnp.zeros(1) if law is None else law.depth(model, instant_of(model, state, jnp.zeros(0, q.dtype)))
 
 
 def start(model: pbad.Model, law: forces.Contact | None, motion: str) -> pbad.State:

@@ -18,7 +18,8 @@ import rivals
 from systems import System
 
 import pbad_jax as pbad
-from pbad_jax import newton_euler
+from pbad_jax.dynamics import newton_euler
+from pbad_jax.rollouts import explicit
 
 SAMPLES, PATIENCE = 200, 3.0  # moments of a path; s for one run of a rival in JAX
 COMPILED = ("mjx", "brax", "jaxsim")
@@ -267,7 +268,7 @@ class Ours:
         self.model = pbad.chain(system.links) if system.links else pbad.load(system.xml, unsupported="warn")[0]
         self.options = functools.partial(pbad.Options, scheme=self.scheme, on_failure=self.method or "freeze")
         if self.scheme == "newton_euler":
-            step = newton_euler.make_step(0.001, self.method)
+            step = explicit.make_step(0.001, self.method)
         else:
             step = pbad.make_step(self.options(0.001))
 
@@ -287,7 +288,7 @@ class Ours:
         if self.scheme == "newton_euler":
             if alone is None:
                 return self.many(states, dt, steps)
-            return newton_euler.rollout(self.model, alone, None, steps, dt=dt, method=self.method)
+            return explicit.rollout(self.model, alone, None, steps, dt=dt, method=self.method)
         options = self.options(dt)
         if alone is None:
             return pbad.rollout_batch(self.model, states, None, steps, options)
@@ -298,9 +299,7 @@ class Ours:
         """The baseline's rollouts of all lanes side by side."""
 
         def whole(states, dt, steps):
-            return jax.vmap(lambda s: newton_euler.rollout(self.model, s, None, steps, dt=dt, method=self.method))(
-                states
-            )
+            return jax.vmap(lambda s: explicit.rollout(self.model, s, None, steps, dt=dt, method=self.method))(states)
 
         return jax.jit(whole, static_argnums=(1, 2))
 

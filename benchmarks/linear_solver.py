@@ -12,8 +12,9 @@ from common import run, timed
 from step_time import start_states
 
 import pbad_jax as pbad
-from pbad_jax import levenberg_marquardt as lm
-from pbad_jax import objectives, solving
+from pbad_jax.solver import levenberg_marquardt as lm
+from pbad_jax.stage import equation, problem
+from pbad_jax.stage.matrix import residual_and_matrix, residual_and_tree
 
 LINKS = (5, 10, 20, 40, 60, 100, 200, 400, 1000)
 LARGEST_DENSE = 100
@@ -24,25 +25,25 @@ def iterations(model, dense: bool):
     """LOOPS iterations from the same guess, each on what the last one found so that nothing is hoisted."""
 
     def run(state):
-        s = objectives.here(model, state, jnp.zeros(model.nu, model.dtype), dense=dense)
-        eq = objectives.collocation(model, pbad.radau(1), jnp.asarray(0.05, model.dtype), s, None)
+        s = equation.here(model, state, jnp.zeros(model.nu, model.dtype), dense=dense)
+        eq = equation.collocation(model, pbad.radau(1), jnp.asarray(0.05, model.dtype), s, None)
 
         def evaluate(z):
             if dense:
-                return objectives.residual_and_matrix(model, s, eq, z)
-            return objectives.residual_and_tree(model, s, eq, z)
+                return residual_and_matrix(model, s, eq, z)
+            return residual_and_tree(model, s, eq, z)
 
-        problem = lm.Problem(
+        newton = lm.Problem(
             evaluate,
             retract=lambda z, d: z + d.reshape(z.shape),
-            algebra=solving.algebra(model, s),
-            longest=solving.longest_turns(model),
+            algebra=problem.algebra(model, s),
+            longest=problem.longest_turns(model),
         )
         settings = lm.Settings(1e-30, 1000)
-        first = lm.iterate(problem, settings, lm.init(problem, (0.05 * state.v)[None]))
+        first = lm.iterate(newton, settings, lm.init(newton, (0.05 * state.v)[None]))
 
         def body(_, norm):  # of the next trial too, or the solve that leads to it would be dropped
-            after = lm.iterate(problem, settings, first._replace(trial=first.trial + 1e-30 * norm))
+            after = lm.iterate(newton, settings, first._replace(trial=first.trial + 1e-30 * norm))
             return after.norm + 1e-30 * jnp.sum(after.trial)
 
         return jax.lax.fori_loop(0, LOOPS, body, jnp.zeros((), model.dtype))

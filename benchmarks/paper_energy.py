@@ -21,7 +21,7 @@ import numpy as np
 from common import digits, run
 
 import pbad_jax as pbad
-from pbad_jax import newton_euler
+from pbad_jax.rollouts import explicit
 
 DT, GRAVITY = 0.0025, 9.81
 CASES = {
@@ -35,8 +35,8 @@ def measure(links: int, method: str, span: float) -> dict:
     model, steps = pbad.chain(links), round(span / DT)
     state = pbad.make_state(model, q=jnp.zeros(model.nq).at[0].set(jnp.pi / 2))
     began = time.perf_counter()
-    if method in newton_euler.METHODS:
-        path, info = newton_euler.rollout(model, state, None, steps, dt=DT, method=method)
+    if method in explicit.METHODS:
+        path, info = explicit.rollout(model, state, None, steps, dt=DT, method=method)
     else:
         path, info = pbad.rollout(model, state, None, steps, pbad.Options(DT, method))
     last = int(info.first_bad_step)

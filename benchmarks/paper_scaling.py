@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from common import one_thread, run, timed
 
 import pbad_jax as pbad
-from pbad_jax import newton_euler
+from pbad_jax.rollouts import explicit
 
 SPAN = 1.0  # s
 BOTH = (0.01, 0.05)  # s
@@ -32,7 +32,7 @@ DENSE, TREE = (10, 20, 40, 60, 80, 100), (100, 200, 400, 1000)
 def program(model, method: str, algebra: str):
     """(state, dt, steps) -> the last state, the iterations of all steps, how many failed."""
     if method == BASELINE:
-        step = newton_euler.make_step(0.001, method)
+        step = explicit.make_step(0.001, method)
     else:
         step = pbad.make_step(pbad.Options(0.001, method, linear_solver=algebra))
 

@@ -20,7 +20,7 @@ import numpy as np
 from common import digits, one_thread, run
 
 import pbad_jax as pbad
-from pbad_jax import newton_euler
+from pbad_jax.rollouts import explicit
 
 GRAVITY, REPEATS, ALLOWED = 9.81, 3, 0.1
 SIZES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1)  # s
@@ -31,8 +31,8 @@ METHODS = ("legendre2", "radau1", "radau2", "semi_implicit_euler", "semi_implici
 def program(model, method: str, steps: int):
     """(state, dt) -> q, v, whether it was solved, and iterations, of every step."""
     name, _, algorithm = method.partition(" ")
-    if name in newton_euler.METHODS:
-        step = newton_euler.make_step(0.001, name, algorithm=algorithm or "auto")
+    if name in explicit.METHODS:
+        step = explicit.make_step(0.001, name, algorithm=algorithm or "auto")
     else:
         step = pbad.make_step(pbad.Options(0.001, name))
 
@@ -102,7 +102,7 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
     marks = dict(zip(METHODS, ("o", "s", "^", "D", "v", "x")))
     for method in dict.fromkeys(r["method"] for r in rows):
         own = [r for r in rows if r["method"] == method]
-        ours = method.split()[0] not in newton_euler.METHODS
+        ours = method.split()[0] not in explicit.METHODS
         color = "black" if ours else "tab:orange"
         axis.plot([r["dt"] for r in own], [r["s"] for r in own], color=color, lw=0.6, ls=":")
         good = [r for r in own if r["works"]]

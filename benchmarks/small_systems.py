@@ -2,8 +2,8 @@
 
     python benchmarks/small_systems.py [--quick] [--name small_systems] [--out DIR]
 
-32 lanes, float64, on a CPU: where `pbad_jax/lanes.py` changes from one to the other. Cholesky factors come with their
-inverses. The two ways take turns; the least of nine runs counts.
+32 lanes, float64, on a CPU: where `pbad_jax/math/batched.py` changes from one to the other. Cholesky factors come with
+their inverses. The two ways take turns; the least of nine runs counts.
 """
 
 import functools
@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 from common import run, timed
 
-from pbad_jax import lanes
+from pbad_jax.math import batched
 
 LANES, ROUNDS = 32, 3
-SOLVE = {"side by side": lanes._eliminated, "one by one": functools.partial(lanes.one_by_one, lanes._solve)}
+SOLVE = {"side by side": batched._eliminated, "one by one": functools.partial(batched.one_by_one, batched._solve)}
 CHOLESKY = {
-    "side by side": lanes._cholesky_at_once,
-    "one by one": functools.partial(lanes.one_by_one, lanes._cholesky),
+    "side by side": batched._cholesky_at_once,
+    "one by one": functools.partial(batched.one_by_one, batched._cholesky),
 }
 
 

@@ -16,10 +16,12 @@ import numpy as np
 from common import compiled, run, timed
 
 import pbad_jax as pbad
-from pbad_jax import kinematics as kin
-from pbad_jax import levenberg_marquardt as lm
-from pbad_jax import objectives
-from pbad_jax.lanes import Factors
+from pbad_jax.kinematics import manifold
+from pbad_jax.math.batched import Factors
+from pbad_jax.solver import dense
+from pbad_jax.solver import levenberg_marquardt as lm
+from pbad_jax.stage import equation
+from pbad_jax.stage.matrix import residual_and_matrix
 
 DT, STEPS = 0.05, 20
 
@@ -40,16 +42,16 @@ def one_iteration(model, options, loops: int):
 
     def run(state):
         dt = jnp.asarray(DT, model.dtype)
-        s = objectives.here(model, state, jnp.zeros(model.nu, model.dtype), twin=twin)
-        eq = objectives.collocation(model, scheme, dt, s, None)
+        s = equation.here(model, state, jnp.zeros(model.nu, model.dtype), twin=twin)
+        eq = equation.collocation(model, scheme, dt, s, None)
 
         def retract(z, delta):
-            return jax.vmap(lambda a, b: kin.retract(model, a, b))(z, delta.reshape(scheme.m, -1))
+            return jax.vmap(lambda a, b: manifold.retract(model, a, b))(z, delta.reshape(scheme.m, -1))
 
         problem = lm.Problem(
-            lambda z: objectives.residual_and_matrix(model, s, eq, z, twin=twin),
+            lambda z: residual_and_matrix(model, s, eq, z, twin=twin),
             retract,
-            lm.dense(cast(Factors, s.metric)),
+            dense.dense(cast(Factors, s.metric)),
         )
         settings = lm.Settings(0.0, 10**6)
         z = jnp.asarray(scheme.nodes, model.dtype)[:, None] * (dt * state.v)

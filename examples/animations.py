@@ -25,7 +25,8 @@ import spider_walk
 import strip
 
 import pbad_jax as pbad
-from pbad_jax import dynamics, forces, viz
+from pbad_jax import forces, viz
+from pbad_jax.dynamics.instant import instant_of
 
 FPS = 20
 RAMP = 0.5  # s, in which a rhythm comes in
@@ -79,7 +80,7 @@ def posed(model: pbad.Model, law: Rhythm) -> np.ndarray:
     q = np.array(model.q0)
     q[list(law.q_index)] = np.asarray(law.middle)
     touch = next(f for f in model.forces if isinstance(f, forces.Contact))
-    instant = dynamics.instant_of(model, pbad.make_state(model, q), jnp.zeros(model.nu, model.dtype))
+    instant = instant_of(model, pbad.make_state(model, q), jnp.zeros(model.nu, model.dtype))
     q[2] += float(jnp.max(touch.depth(model, instant)))
     return q
 

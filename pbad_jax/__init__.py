@@ -5,11 +5,13 @@ is a pure function of pytrees; nothing runs at import, and no JAX setting is tou
 """
 
 from pbad_jax import forces, newton_euler
-from pbad_jax.actuators import Actuator, motors, with_actuators
-from pbad_jax.batch import Schedule, rollout_batch
-from pbad_jax.build import Body, Geom, Joint, build_model
-from pbad_jax.builders import chain, spider, swimmer
-from pbad_jax.energy import angular_momentum, kinetic_energy, linear_momentum, loop_gaps, potential_energy
+from pbad_jax.analysis.gradient_check import GradientReport, check_gradients
+from pbad_jax.analysis.linearize import Linearization, linearize
+from pbad_jax.builders.actuators import Actuator, motors, with_actuators
+from pbad_jax.builders.build_model import build_model
+from pbad_jax.builders.descriptions import Body, Geom, Joint
+from pbad_jax.builders.presets import chain, spider, swimmer
+from pbad_jax.dynamics.energy import angular_momentum, kinetic_energy, linear_momentum, loop_gaps, potential_energy
 from pbad_jax.errors import (
     CheckpointError,
     GradientError,
@@ -23,15 +25,18 @@ from pbad_jax.errors import (
     UnsupportedFeatureWarning,
 )
 from pbad_jax.forces import Load, Point
-from pbad_jax.gradient_check import GradientReport, check_gradients
 from pbad_jax.io import load, load_trajectory, long_rollout, save_trajectory
-from pbad_jax.kinematics import Poses, difference, forward_kinematics, retract
-from pbad_jax.linearization import Linearization, linearize
-from pbad_jax.log_cholesky import inertial_parameters, with_inertial_parameters
-from pbad_jax.model import Model, State, make_state, with_forces
+from pbad_jax.kinematics.manifold import difference, retract
+from pbad_jax.kinematics.transforms import Poses, forward_kinematics
+from pbad_jax.model.inertial_parameters import inertial_parameters, with_inertial_parameters
+from pbad_jax.model.model import Model, with_forces
+from pbad_jax.model.state import State, make_state
+from pbad_jax.rollouts.batch import Schedule, rollout_batch
+from pbad_jax.rollouts.rollout import Trajectory, rollout
 from pbad_jax.schemes import Dirk, Scheme, Variational, dirk, legendre, radau, variational
-from pbad_jax.step_info import StepInfo
-from pbad_jax.stepping import Options, Trajectory, make_step, rollout
+from pbad_jax.step.info import StepInfo
+from pbad_jax.step.options import Options
+from pbad_jax.step.step import make_step
 
 __version__ = "0.1.0"
 

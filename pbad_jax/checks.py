@@ -3,7 +3,6 @@
 import math
 import numbers
 
-import jax
 import jax.core
 import numpy as np
 
@@ -112,3 +111,17 @@ def not_traced(x, what: str) -> None:
             f"{what} is traced: models and forces are built outside jit, vmap and grad, because their values are "
             "checked. Build the model once and trace its arrays, e.g. dataclasses.replace(model, second_moment=...)."
         )
+
+
+def float_dtype(dtype) -> np.dtype:
+    """Float32 or float64, as asked for; default the larger one that JAX has enabled."""
+    x64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    dtype = np.dtype(dtype if dtype is not None else (np.float64 if x64 else np.float32))
+    if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise OptionError(f"dtype {dtype} is not float32 or float64")
+    if dtype == np.float64 and not x64:
+        raise OptionError(
+            "dtype float64 was asked for, but JAX has it switched off: call jax.config.update('jax_enable_x64', True) "
+            "before anything else, or set JAX_ENABLE_X64=1"
+        )
+    return dtype

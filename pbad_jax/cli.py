@@ -27,11 +27,13 @@ import numpy as np
 
 import pbad_jax as pbad
 from pbad_jax.errors import ModelError, OptionError, StateError, Status, UnsupportedFeatureWarning
-from pbad_jax.kinematics import total_mass
-from pbad_jax.model import Model, State
+from pbad_jax.kinematics.transforms import total_mass
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import State
+from pbad_jax.rollouts.rollout import Trajectory
 from pbad_jax.schemes import NAMES
-from pbad_jax.step_info import StepInfo
-from pbad_jax.stepping import Options, Trajectory
+from pbad_jax.step.info import StepInfo
+from pbad_jax.step.options import Options
 
 BUILT_IN = ("chain:10", "swimmer", "spider")
 SWING = 0.2  # of sqrt(g / length): the sideways rate with which the chain starts

@@ -2,7 +2,8 @@
 
 Compiling is the cost of a JAX suite, so there are ten fixed topologies and every number in them is random: models
 of one topology share all jitted functions. The dense definition is written from the documentation of `Model`, not
-from kinematics.py: a loop over the links, Rodrigues' formula, a power series for exp. Nothing here is vectorised.
+from kinematics/transforms.py: a loop over the links, Rodrigues' formula, a power series for exp. Nothing
+is vectorised.
 """
 
 import dataclasses

@@ -28,17 +28,18 @@ from helpers import (
 )  # fmt: skip
 from hypothesis import given
 
-from pbad_jax import atom, atom_parallel
-from pbad_jax import kinematics as kin
+from pbad_jax.atom import parallel, serial
+from pbad_jax.kinematics import manifold, transforms
+from pbad_jax.kinematics.tree import tree
 
-TWINS = {"serial": atom, "parallel": atom_parallel}
+TWINS = {"serial": serial, "parallel": parallel}
 
 
 @jax.jit
 def library(model, q_a, q_b, field):
     out = {}
     for name, twin in TWINS.items():
-        f = kin.frames(model, q_b)
+        f = transforms.frames(model, q_b)
         out[name] = {
             "I": twin.atom(model, q_a, q_b),
             "g": twin.atom_grad_b(model, q_a, q_b),
@@ -49,7 +50,7 @@ def library(model, q_a, q_b, field):
             "H_bb of a field": twin.atom_hess_bb(model, field, q_b),
             "mass matrix": twin.mass_matrix(model, f),
             "mass matrix about another origin": twin.mass_matrix(
-                model, kin.frames(model, q_b, kin.center_of_mass(model, f.T))
+                model, transforms.frames(model, q_b, transforms.center_of_mass(model, f.T))
             ),
         }
     return out
@@ -106,7 +107,7 @@ def check(case):
 
 def check_diagonal_blocks(model, got, want, size):
     """The blocks j = i, which the paper's Alg. 3 doubles, link by link."""
-    link = kin.tree(model.topology).dof_link
+    link = tree(model.topology).dof_link
     for l in np.unique(link):
         own = np.ix_(link == l, link == l)
         for what in ("H_ab", "H_bb", "mass matrix"):
@@ -152,14 +153,14 @@ def test_atom_by_central_differences(topology):
     model, rng = random_model(topology, 21, spread=1), np.random.default_rng(22)
     q_a, q_b = (jnp.asarray(random_q(model, rng, "special"), DTYPE) for _ in range(2))
     if FLOAT32:
-        q_a, q_b = (kin.retract(model, kin.identity_increment(model), jnp.asarray(x, DTYPE))
+        q_a, q_b = (manifold.retract(model, manifold.identity_increment(model), jnp.asarray(x, DTYPE))
                     for x in rng.normal(size=(2, model.nv)))  # fmt: skip
     h = 1e-3 if not FLOAT32 else 5e-2
-    twin = atom_parallel
+    twin = parallel
 
     @jax.jit
     def along(d_a, d_b):
-        a, b = kin.retract(model, q_a, d_a), kin.retract(model, q_b, d_b)
+        a, b = manifold.retract(model, q_a, d_a), manifold.retract(model, q_b, d_b)
         return twin.atom(model, a, b), twin.atom_grad_b(model, a, b)
 
     zero = np.zeros(model.nv)
@@ -168,7 +169,7 @@ def test_atom_by_central_differences(topology):
         return np.asarray(along(jnp.asarray(d_a, DTYPE), jnp.asarray(d_b, DTYPE))[k], float)
 
     g = central_difference(lambda d: f(zero, d, 0), model.nv, h)
-    got = library(model, q_a, q_b, kin.transforms(model, q_a))["parallel"]
+    got = library(model, q_a, q_b, transforms.transforms(model, q_a))["parallel"]
     assert_close(got["g"], g, TOL["difference"], "gradient")
     ab = central_difference(lambda d: f(d, zero, 1), model.nv, h)  # (b, a)
     assert_close(got["H_ab"], ab.T, TOL["difference"], "mixed")
@@ -241,9 +242,9 @@ def test_the_tests_notice_the_slips_of_the_paper():
     """Doubled diagonal blocks (Alg. 3) and one triangle only (Alg. 2) are far above every tolerance used here."""
     model, rng = random_model("balls", 51), np.random.default_rng(52)
     q_a, q_b = (jnp.asarray(random_q(model, rng), DTYPE) for _ in range(2))
-    got = library(model, q_a, q_b, kin.transforms(model, q_a))["parallel"]
+    got = library(model, q_a, q_b, transforms.transforms(model, q_a))["parallel"]
     H_ab, H_bb = np.array(got["H_ab"], float), np.array(got["H_bb"], float)
-    link = kin.tree(model.topology).dof_link
+    link = tree(model.topology).dof_link
     doubled = np.where(link[:, None] == link[None], 2 * H_ab, H_ab)
     assert error(doubled, H_ab) > 0.01
     assert error(np.triu(H_bb), H_bb) > 0.01

@@ -28,7 +28,7 @@ from test_objectives import SCHEMES, draw, library
 import pbad_jax as pbad
 from pbad_jax import Body, Geom, Joint, forces
 from pbad_jax.forces.body_contact import CROWN, BodyContact, _gap, _slopes
-from pbad_jax.forces.law import place
+from pbad_jax.forces.force import place
 
 G = 9.81
 NAN = float("nan")

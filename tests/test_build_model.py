@@ -10,9 +10,11 @@ import pytest
 from helpers import DTYPE, TOL, TOPOLOGIES, assert_close, random_bodies, random_inertia, random_model, random_q
 
 import pbad_jax as pbad
-from pbad_jax import Body, Joint, dynamics, inertia
-from pbad_jax import kinematics as kin
-from pbad_jax.atom_parallel import mass_matrix
+from pbad_jax import Body, Joint
+from pbad_jax.atom.parallel import mass_matrix
+from pbad_jax.dynamics.instant import joint_acceleration
+from pbad_jax.kinematics import transforms
+from pbad_jax.model import inertia
 
 I3 = np.eye(3)
 
@@ -21,9 +23,9 @@ I3 = np.eye(3)
 def seen(model, q, v):
     """Mass matrix, acceleration and poses."""
     zero = jnp.zeros((), q.dtype)
-    qacc = dynamics.acceleration(model, q, v, zero, jnp.zeros(model.nu, q.dtype))
-    poses = kin.forward_kinematics(model, q)
-    return mass_matrix(model, kin.frames(model, q)), qacc, poses
+    qacc = joint_acceleration(model, q, v, zero, jnp.zeros(model.nu, q.dtype))
+    poses = transforms.forward_kinematics(model, q)
+    return mass_matrix(model, transforms.frames(model, q)), qacc, poses
 
 
 def test_second_moment_by_sampling():
@@ -88,7 +90,7 @@ def test_at_its_reference_a_body_sits_where_it_was_put():
     """Positions and quaternions compose by the textbook at q = q0, with references, anchors and several joints."""
     bodies = random_bodies("many joints", np.random.default_rng(3))
     model = pbad.build_model(bodies)
-    poses = kin.forward_kinematics(model, model.q0)
+    poses = transforms.forward_kinematics(model, model.q0)
     world = []
     for b, R, p in zip(bodies, poses.rotation, poses.position):
         w, *u = np.asarray(b.quaternion) / np.linalg.norm(b.quaternion)
@@ -113,7 +115,7 @@ def test_free_joint_starts_at_the_pose_of_its_body():
     body = Body("b", 1, inertia=I3, position=(1, 2, 3), quaternion=(0, 0, 2, 0), joints=[Joint("free")])
     model = pbad.build_model([body])
     assert_close(model.q0, [1, 2, 3, 0, 0, 1, 0], 1e-6)
-    poses = kin.forward_kinematics(model, jnp.asarray([4, 5, 6, 1, 0, 0, 0], DTYPE))
+    poses = transforms.forward_kinematics(model, jnp.asarray([4, 5, 6, 1, 0, 0, 0], DTYPE))
     assert_close(poses.position[0], [4, 5, 6], 1e-6)  # q is the world pose itself
     assert_close(poses.rotation[0], I3, 1e-6)
 
@@ -201,9 +203,9 @@ def test_order_of_the_bodies_does_not_matter():
 
 def test_chain_hangs_and_weighs():
     model = pbad.chain(3)
-    poses = kin.forward_kinematics(model, jnp.zeros(model.nq, DTYPE))
+    poses = transforms.forward_kinematics(model, jnp.zeros(model.nq, DTYPE))
     assert_close(poses.position, [[0, 0, 0], [0, 0, -1], [0, 0, -2]], 1e-6)
-    assert float(kin.total_mass(model)) == pytest.approx(3)
+    assert float(transforms.total_mass(model)) == pytest.approx(3)
     state = pbad.make_state(model)
     assert float(pbad.potential_energy(model, state)) == pytest.approx(-9.81 * 4.5, rel=1e-5)
     # a half-turned first hinge stands it up

@@ -16,9 +16,13 @@ from scipy.spatial.transform import Rotation
 from test_orders import in_steps
 
 import pbad_jax as pbad
-from pbad_jax import dynamics, joint_fields, objectives, schemes, solving
-from pbad_jax import kinematics as kin
+from pbad_jax import schemes
+from pbad_jax.atom import operator
+from pbad_jax.dynamics.instant import acceleration_field, joint_acceleration
 from pbad_jax.errors import StepError
+from pbad_jax.kinematics import joint_field, manifold, transforms
+from pbad_jax.stage import equation, problem
+from pbad_jax.stage.matrix import residual_and_matrix
 
 S = pbad.Status
 
@@ -167,7 +171,7 @@ def provoked():
     q, v, k, u, kind = [], [], [], [], []
 
     def add(name, velocity, stiffness=1.0, control=0.0, spread=0.5):
-        q.append(np.array(kin.retract(model, model.q0, jnp.asarray(rng.normal(size=model.nv) * spread))))
+        q.append(np.array(manifold.retract(model, model.q0, jnp.asarray(rng.normal(size=model.nv) * spread))))
         v.append(np.array(velocity, float))
         k.append(stiffness)
         u.append([control])
@@ -199,7 +203,7 @@ def provoked():
         q[-1][:3] = size
     q, v, k, u = (np.array(x) for x in (q, v, k, u))
     node = 0.5 - 1.0  # legendre(3)'s
-    history = jax.jit(jax.vmap(functools.partial(kin.retract, model)))(jnp.asarray(q), jnp.asarray(node * DT * v))
+    history = jax.jit(jax.vmap(functools.partial(manifold.retract, model)))(jnp.asarray(q), jnp.asarray(node * DT * v))
     history = np.where(np.isfinite(history), history, q)
     return (q, v, k, u, history, np.array([s != "bad" for s in kind])), np.array(kind)
 
@@ -231,19 +235,19 @@ def equations(options, before, after, stiffness, u):
 
     def one(before, after, stiffness, u):
         model, dt = stiffened(stiffness), jnp.asarray(DT)
-        s = objectives.here(model, before, u)
-        z = kin.increment_between(model, before.q, after.q)[None]
+        s = equation.here(model, before, u)
+        z = manifold.increment_between(model, before.q, after.q)[None]
         if isinstance(options.scheme, pbad.Dirk):
             eq = last_stage(model, options, s, before, u)
         else:
-            past = kin.increment_between(model, before.q, before.history) if options.scheme.has_history else None
-            eq = objectives.collocation(model, options.scheme, dt, s, past)
+            past = manifold.increment_between(model, before.q, before.history) if options.scheme.has_history else None
+            eq = equation.collocation(model, options.scheme, dt, s, past)
         if options.scheme.m == 2:
-            z = jnp.concatenate([kin.increment_between(model, before.q, after.history)[None], z])
-        r, J = objectives.residual_and_matrix(model, s, eq, z)
-        st = objectives.stages(model, s, z)
-        end = dynamics.mass(model, jax.tree.map(lambda x: x[-1], st.frames))
-        return r, J, s.mass, objectives.end_velocity(model, eq, st, end), solving.residual_scale(model)
+            z = jnp.concatenate([manifold.increment_between(model, before.q, after.history)[None], z])
+        r, J = residual_and_matrix(model, s, eq, z)
+        st = equation.stages(model, s, z)
+        end = operator.mass(model, jax.tree.map(lambda x: x[-1], st.frames))
+        return r, J, s.mass, equation.end_velocity(model, eq, st, end), problem.residual_scale(model)
 
     return jax.vmap(one)(before, after, stiffness, u)
 
@@ -253,18 +257,18 @@ def last_stage(model, options, s, before, u):
     g, a = options.scheme.gamma, options.scheme.A[1][0]
     step = pbad.make_step(dataclasses.replace(options, dt=g * DT, scheme=pbad.radau(1)))
     first, info = step(model, before, u)
-    z = kin.increment_between(model, before.q, first.q)
-    f = jax.tree.map(lambda x: x[0], objectives.stages(model, s, z[None]).frames)
-    acceleration = dynamics.acceleration(model, first.q, first.v, first.time, u)
-    V = joint_fields.Field(kin.velocity_field(model, f, first.v), joint_fields.rate(model, first.v, z))
-    A = dynamics.acceleration_field(model, f, z, first.v, acceleration)
+    z = manifold.increment_between(model, before.q, first.q)
+    f = jax.tree.map(lambda x: x[0], equation.stages(model, s, z[None]).frames)
+    acceleration = joint_acceleration(model, first.q, first.v, first.time, u)
+    V = joint_field.Field(transforms.velocity_field(model, f, first.v), joint_field.rate(model, first.v, z))
+    A = acceleration_field(model, f, z, first.v, acceleration)
     # dt² A₂ = (ΔT₂ − a dt V₁)/γ² − dt V_k/γ − a dt² A₁/γ,  dt V₂ = (ΔT₂ − a dt V₁)/γ
     known = jax.tree.map(lambda v, v_k, a_1: (-a * DT * v / g**2 - DT * v_k / g - a * DT**2 * a_1 / g)[None], V, s.V, A)
     rate = jax.tree.map(lambda v: -a * DT * v[None] / g, V)
     solved = jnp.where(info.status == 0, 1.0, jnp.nan)
     one = jnp.ones(1)
     C, D = one[None] / g**2 * solved, one[None] / g
-    return objectives.Equation(jnp.asarray(DT), one, C, D, (known, None, None), (rate, None))
+    return equation.Equation(jnp.asarray(DT), one, C, D, (known, None, None), (rate, None))
 
 
 def energy_of(state, stiffness):
@@ -370,7 +374,7 @@ def test_no_silent_failures(name, max_iterations, solver):
 def test_branch_is_told_of_balls_too():
     """A link on one ball, thin and so nearly free to spin about its axis; some large steps find a far root."""
     model, rng, dt = pbad.chain(1, joint="ball"), np.random.default_rng(0), 1.0
-    q = jax.vmap(functools.partial(kin.retract, model, model.q0))(jnp.asarray(rng.normal(size=(400, 3))))
+    q = jax.vmap(functools.partial(manifold.retract, model, model.q0))(jnp.asarray(rng.normal(size=(400, 3))))
     axes = rng.normal(size=(400, 3))
     v = np.geomspace(0.3, 20, 400)[:, None] / dt * axes / np.linalg.norm(axes, axis=1)[:, None]
     before = jax.vmap(lambda q, v: pbad.make_state(model, q, v))(q, jnp.asarray(v))

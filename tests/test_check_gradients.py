@@ -10,7 +10,8 @@ import pytest
 from helpers import DTYPE, FLOAT32
 
 import pbad_jax as pbad
-from pbad_jax import Actuator, Body, Joint, differences, force_slopes, forces
+from pbad_jax import Actuator, Body, Joint, forces
+from pbad_jax.analysis import finite_differences, force_jacobians
 
 HOW = pbad.Options(dt=0.02, scheme="radau1")
 
@@ -126,8 +127,8 @@ class Careless:
 def test_slopes_by_themselves(kind, faults):
     model = pbad.with_forces(pbad.chain(1, dtype=DTYPE), Careless(kind))
     state = pbad.make_state(model, [0.5, -0.4], [0.3, 0.7])
-    at = force_slopes.instant(model, state, state, jnp.zeros(0, DTYPE), 0.1)
-    rows = force_slopes.check(model, [at], 0, 5e-2 if FLOAT32 else 1e-9)
+    at = force_jacobians.instant(model, state, state, jnp.zeros(0, DTYPE), 0.1)
+    rows = force_jacobians.check(model, [at], 0, 5e-2 if FLOAT32 else 1e-9)
     found = {row.by: "autodiff" if row.declared_ok else "slope" for row in rows if not row.ok}
     assert found == faults
 
@@ -143,13 +144,13 @@ def test_a_step_that_fails_is_said():
 
 def test_names_and_directions():
     model = tethered()
-    arrays = differences.named_arrays({"model": model, "q": model.q0})
+    arrays = finite_differences.named_arrays({"model": model, "q": model.q0})
     assert {"q", "q0", "second_moment", "forces[3] Tether.strength"} <= arrays.keys()
     assert not any("geometry" in name for name in arrays)
-    d = differences.directions(arrays)
+    d = finite_differences.directions(arrays)
     M = d["second_moment"]
     assert np.array_equal(M, np.swapaxes(M, 1, 2)) and np.all(np.isfinite(d["joint_range"]))
-    moved = differences.replaced({"model": model, "q": model.q0}, {"gravity": jnp.ones(3, DTYPE)})
+    moved = finite_differences.replaced({"model": model, "q": model.q0}, {"gravity": jnp.ones(3, DTYPE)})
     assert np.all(moved["model"].gravity == 1) and np.array_equal(moved["q"], model.q0)
 
 

@@ -13,10 +13,11 @@ from helpers import assert_close
 from test_robots import load_quietly, mjcfs, no_log_file, urdfs  # noqa: F401
 
 import pbad_jax as pbad
-from pbad_jax import dynamics, forces
-from pbad_jax import kinematics as kin
+from pbad_jax import forces
 from pbad_jax.cli import main
-from pbad_jax.forces.law import instant
+from pbad_jax.dynamics.instant import generalised_force, joint_acceleration
+from pbad_jax.forces.force import instant
+from pbad_jax.kinematics import transforms
 
 mujoco: Any = importlib.import_module("mujoco")  # it has no types
 pytestmark = pytest.mark.float64
@@ -45,8 +46,10 @@ def at(model, q, v=None):
     """The Point of a state by itself."""
     q = jnp.asarray(q)
     v = jnp.zeros(model.nv) if v is None else jnp.asarray(v)
-    T = kin.transforms(model, q)
-    return instant(q, v, T, kin.velocity_field(model, kin.frames(model, q), v), jnp.zeros(()), jnp.zeros(model.nu))
+    T = transforms.transforms(model, q)
+    return instant(
+        q, v, T, transforms.velocity_field(model, transforms.frames(model, q), v), jnp.zeros(()), jnp.zeros(model.nu)
+    )
 
 
 # --- the motion of real files ------------------------------------------------------------------------------
@@ -65,7 +68,7 @@ def test_acceleration_is_mujocos(name):
     m = mujoco.MjModel.from_xml_path(str(path))
     bits = mujoco.mjtDisableBit
     m.opt.disableflags |= bits.mjDSBL_CONTACT | bits.mjDSBL_LIMIT | bits.mjDSBL_FRICTIONLOSS
-    acceleration = jax.jit(lambda q, v, u: dynamics.acceleration(model, q, v, 0.0, u))
+    acceleration = jax.jit(lambda q, v, u: joint_acceleration(model, q, v, 0.0, u))
     rng = np.random.default_rng(0)
     for _ in range(5):
         d = mujoco.MjData(m)
@@ -82,9 +85,9 @@ def fluid_force(model, q, v):
     """(nv,) of the inertia boxes alone."""
     (boxes,) = of_kind(model, forces.InertiaBoxes)
     p = at(model, q, v)
-    L = kin.local_transforms(model, p.q)
-    f = kin.with_screws(model, kin.shift(p.T, kin.center_of_mass(model, p.T)), L)
-    return dynamics.generalised_force(model, f, boxes.load(model, p))
+    L = transforms.local_transforms(model, p.q)
+    f = transforms.with_screws(model, transforms.shift(p.T, transforms.center_of_mass(model, p.T)), L)
+    return generalised_force(model, f, boxes.load(model, p))
 
 
 WET = """<mujoco><option density="{density}" viscosity="{viscosity}" wind="0.3 -0.2 0.5"/><worldbody>

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from helpers import DTYPE, FLOAT32
 
-from pbad_jax import continuation
-from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.errors import Status
-from pbad_jax.lanes import Factors
+from pbad_jax.math.batched import Factors
+from pbad_jax.solver import continuation, dense
+from pbad_jax.solver import levenberg_marquardt as lm
 
 TIGHT = 1e-5 if FLOAT32 else 1e-11
 SETTINGS = lm.Settings(TIGHT, 400)
@@ -29,7 +29,7 @@ def family_of(residual, n, *, start=None, continuous=True):
         evaluate=lambda x, h: (residual(x, h), jax.jacfwd(residual)(x, h)),
         retract=lambda x, d: x + d,
         guess=guess,
-        algebra=lm.dense(Factors(jnp.eye(n, dtype=DTYPE), jnp.eye(n, dtype=DTYPE))),
+        algebra=dense.dense(Factors(jnp.eye(n, dtype=DTYPE), jnp.eye(n, dtype=DTYPE))),
         continuous=continuous,
     )
 

@@ -16,9 +16,11 @@ from test_linear_solver import both
 from test_objectives import SCHEMES, draw
 
 import pbad_jax as pbad
-from pbad_jax import Actuator, Body, Joint, dynamics, forces, kinematics
+from pbad_jax import Actuator, Body, Joint, forces
 from pbad_jax.cli import main
-from pbad_jax.forces.law import Load, instant, total_load
+from pbad_jax.dynamics.instant import joint_acceleration
+from pbad_jax.forces.force import Load, instant, total_load
+from pbad_jax.kinematics import manifold
 
 mujoco: Any = importlib.import_module("mujoco")  # it has no types
 G = 9.81
@@ -63,7 +65,7 @@ def test_actuators_of_balls_and_free_joints_are_mujocos():
     m = mujoco.MjModel.from_xml_string(TRUNK)
     model = pbad.load(TRUNK)
     assert [type(f).__name__ for f in model.forces] == ["Gravity", "Actuation", "VectorActuation"]
-    acceleration = jax.jit(lambda q, v, u: dynamics.acceleration(model, q, v, 0.0, u))
+    acceleration = jax.jit(lambda q, v, u: joint_acceleration(model, q, v, 0.0, u))
     rng, clipped = np.random.default_rng(0), set()
     for _ in range(20):
         d = mujoco.MjData(m)
@@ -171,7 +173,7 @@ def test_a_driven_arm_rests_where_drive_and_weight_balance(kp, dt, start):
     q, v = (rng.normal(size=8), rng.normal(size=6)) if start == "random" else (np.array(model.q0), np.zeros(6))
     q = (q.reshape(2, 4) / np.linalg.norm(q.reshape(2, 4), axis=1)[:, None]).ravel()
     r = run(model, pbad.make_state(model, q, v), dt, 6.0 if kp > 1e3 else 20.0, "radau2")
-    d = np.asarray(kinematics.difference(model, jnp.asarray(target), jnp.asarray(r.q[-1]))).reshape(2, 3)
+    d = np.asarray(manifold.difference(model, jnp.asarray(target), jnp.asarray(r.q[-1]))).reshape(2, 3)
     level = np.cos(np.cumsum(pitch + d[:, 1]))  # reach of both links
     sag = G * np.array([1.5 * level[0] + 0.5 * level[1], 0.5 * level[1]]) / kp
     print(f"drive kp={kp:g} dt={dt} {start}: {failed(r)} failed of {len(r.q)}, d/sag − 1 {d[:, 1] / sag - 1}")

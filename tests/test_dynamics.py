@@ -10,8 +10,8 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import pbad_jax as pbad
-from pbad_jax import dynamics
-from pbad_jax import kinematics as kin
+from pbad_jax.dynamics.instant import joint_acceleration
+from pbad_jax.kinematics import manifold, transforms
 
 
 def near_horizontal(model, n):
@@ -49,7 +49,7 @@ def free_tree(gravity=(0, 0, -9.81)):
 
 def moving(model, seed=0):
     rng = np.random.default_rng(seed)
-    q = kin.retract(model, model.q0, jnp.asarray(rng.normal(size=model.nv) * 0.5, model.dtype))
+    q = manifold.retract(model, model.q0, jnp.asarray(rng.normal(size=model.nv) * 0.5, model.dtype))
     return pbad.make_state(model, q, rng.normal(size=model.nv))
 
 
@@ -77,7 +77,7 @@ def test_first_order_schemes_never_fail(scheme):
 def reference(model, state, t):
     """(q, v) at t by DOP853 on the hand-written joint acceleration; scalar joints only."""
     n = model.nv
-    accel = jax.jit(lambda q, v: dynamics.acceleration(model, q, v, 0.0, jnp.zeros(model.nu)))
+    accel = jax.jit(lambda q, v: joint_acceleration(model, q, v, 0.0, jnp.zeros(model.nu)))
 
     def f(_, y):
         return np.concatenate([y[n:], accel(y[:n], y[n:])])
@@ -120,9 +120,9 @@ def test_free_fall_and_linear_momentum(scheme):
     dt, n = 0.02, 1000
     traj, info = pbad.rollout(model, state, n_steps=n, options=pbad.Options(dt=dt, scheme=scheme, tolerance=1e-12))
     assert np.all(np.asarray(info.status) == 0)
-    com = jax.jit(jax.vmap(lambda q: kin.center_of_mass(model, kin.transforms(model, q))))(traj.q)
-    mass = float(kin.total_mass(model))
-    start = kin.center_of_mass(model, kin.transforms(model, state.q))
+    com = jax.jit(jax.vmap(lambda q: transforms.center_of_mass(model, transforms.transforms(model, q))))(traj.q)
+    mass = float(transforms.total_mass(model))
+    start = transforms.center_of_mass(model, transforms.transforms(model, state.q))
     p0 = pbad.linear_momentum(model, state)
     t = np.asarray(traj.time)[:, None]
     fall = 0.5 * t**2 + (0.5 * dt * t if scheme.name == "radau1" else 0.0)
@@ -154,7 +154,7 @@ def test_small_steps_tend_to_the_joint_acceleration(scheme):
     """(v_1 − v_0)/dt → acceleration, first order in dt; MuJoCo's agreement with `acceleration` is tested elsewhere."""
     model = free_tree()
     state = moving(model, 3)
-    a = dynamics.acceleration(model, state.q, state.v, 0.0, jnp.zeros(0))
+    a = joint_acceleration(model, state.q, state.v, 0.0, jnp.zeros(0))
     errors = []
     for dt in (1e-3, 5e-4):
         new, info = pbad.make_step(pbad.Options(dt=dt, scheme=scheme, tolerance=1e-13))(model, state)

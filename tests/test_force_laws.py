@@ -16,11 +16,12 @@ from test_linear_solver import both
 from test_objectives import SCHEMES, draw
 
 import pbad_jax as pbad
-from pbad_jax import Actuator, Body, Geom, Joint, dynamics, forces
-from pbad_jax import kinematics as kin
-from pbad_jax.forces.law import Point, Start, field_of
+from pbad_jax import Actuator, Body, Geom, Joint, forces
+from pbad_jax.dynamics.instant import generalised_force
+from pbad_jax.forces.force import Point, Start, field_of
 from pbad_jax.forces.surfaces import safe_norm
-from pbad_jax.model import Mesh
+from pbad_jax.kinematics import manifold, transforms
+from pbad_jax.model.model import Mesh
 
 NAN, INF = float("nan"), float("inf")
 tree_and_dense = jax.jit(both.__wrapped__, static_argnames="scheme")
@@ -207,13 +208,13 @@ named = pytest.mark.parametrize("name", FORCES)
 @jax.jit
 def instant(model, q, v, control, q_0, v_0) -> Point:
     """At (q, v) in a step from (q_0, v_0) of a half second."""
-    f, f_0 = kin.frames(model, q), kin.frames(model, q_0)
-    start = Start(q_0, v_0, f_0.T, kin.velocity_field(model, f_0, v_0))
+    f, f_0 = transforms.frames(model, q), transforms.frames(model, q_0)
+    start = Start(q_0, v_0, f_0.T, transforms.velocity_field(model, f_0, v_0))
     half = jnp.asarray(0.5, q.dtype)
-    return Point(q, v, f.T, kin.velocity_field(model, f, v), half, control, start, half)
+    return Point(q, v, f.T, transforms.velocity_field(model, f, v), half, control, start, half)
 
 
-retract = jax.jit(kin.retract)
+retract = jax.jit(manifold.retract)
 
 
 def random_point(seed: int) -> Point:
@@ -242,7 +243,7 @@ def moved(model, at: Point, x: jax.Array) -> Point:
     n = at.T.size
     T, V, delta, w = jnp.split(x, [n, 2 * n, 2 * n + model.nv])
     T, V = at.T + T.reshape(at.T.shape), at.V + V.reshape(at.V.shape)
-    return dataclasses.replace(at, T=T, V=V, q=kin.retract(model, at.q, delta), v=at.v + w)
+    return dataclasses.replace(at, T=T, V=V, q=manifold.retract(model, at.q, delta), v=at.v + w)
 
 
 def acts(load: forces.Load) -> dict[str, jax.Array]:
@@ -287,8 +288,10 @@ def generalised(model, q, field, tau, slope):
     """The generalised force, and minus the gradient along q ⊕ δ of a potential with that slope by (T, V, q, v)."""
     load = forces.Load(field=field, tau=tau)
     T, _, by_q, _ = jnp.split(slope, np.cumsum([field.size, field.size, model.nv]))
-    by_T = jax.jacfwd(lambda delta: kin.transforms(model, kin.retract(model, q, delta)).ravel())(jnp.zeros_like(tau))
-    return dynamics.generalised_force(model, kin.frames(model, q), load), -by_q - T @ by_T
+    by_T = jax.jacfwd(lambda delta: transforms.transforms(model, manifold.retract(model, q, delta)).ravel())(
+        jnp.zeros_like(tau)
+    )
+    return generalised_force(model, transforms.frames(model, q), load), -by_q - T @ by_T
 
 
 def expected(load: forces.Load, links: int) -> dict[str, np.ndarray]:
@@ -476,7 +479,7 @@ def test_contact_at_the_corners_of_a_surface(surface):
 @jax.jit
 def many_points(model, delta, v) -> Point:
     """2k displacements from q0 and velocities as k Points."""
-    half, q = len(delta) // 2, jax.vmap(lambda d: kin.retract(model, model.q0, d))(delta)
+    half, q = len(delta) // 2, jax.vmap(lambda d: manifold.retract(model, model.q0, d))(delta)
     none = jnp.zeros((half, model.nu), q.dtype)
     return jax.vmap(functools.partial(instant.__wrapped__, model))(q[:half], v[:half], none, q[half:], v[half:])
 

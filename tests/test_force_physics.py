@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 import pbad_jax as pbad
-from pbad_jax import Actuator, Body, Geom, Joint, dynamics, forces
+from pbad_jax import Actuator, Body, Geom, Joint, forces
+from pbad_jax.dynamics.instant import instant_of
+from pbad_jax.kinematics import transforms
 
 pytestmark = pytest.mark.float64
 
@@ -502,7 +504,7 @@ def test_go2_stands(scheme):
 
     def lowest(q):
         state = pbad.make_state(model, q)
-        return -float(jnp.max(law.depth(model, dynamics.instant_of(model, state, jnp.zeros(0)))))
+        return -float(jnp.max(law.depth(model, instant_of(model, state, jnp.zeros(0)))))
 
     q[2] -= lowest(q)
     r = run(model, pbad.make_state(model, q), 0.02, 10.0, scheme)
@@ -539,9 +541,8 @@ WAVE = (1.5, 6.0, 1.6, 1e4)  # rad, rad/s, rad from joint to joint, N m/rad
 
 
 def _center(model, q):
-    from pbad_jax import kinematics
 
-    return kinematics.center_of_mass(model, kinematics.transforms(model, q))
+    return transforms.center_of_mass(model, transforms.transforms(model, q))
 
 
 def test_a_swimmer_swims_where_drag_has_a_direction():
@@ -571,7 +572,7 @@ def gaps(model, law, r: Run) -> np.ndarray:
     @jax.vmap
     def of(q, v):
         state = pbad.make_state(model, q, v)
-        return jnp.linalg.norm(law.gap(model, dynamics.instant_of(model, state, jnp.zeros(0))), axis=-1)
+        return jnp.linalg.norm(law.gap(model, instant_of(model, state, jnp.zeros(0))), axis=-1)
 
     return np.asarray(of(r.q, r.v))
 

@@ -11,8 +11,9 @@ from helpers import DTYPE, FLOAT32
 from scipy.integrate import solve_ivp
 
 import pbad_jax as pbad
-from pbad_jax import Actuator, Body, Geom, Joint, dynamics, forces
-from pbad_jax import kinematics as kin
+from pbad_jax import Actuator, Body, Geom, Joint, forces
+from pbad_jax.dynamics.instant import joint_acceleration
+from pbad_jax.kinematics.tree import tree
 
 DT = 0.02
 TOL = {"twin": 1e-3 if FLOAT32 else 1e-11, "second": 1e-5}
@@ -93,7 +94,7 @@ def start(model: pbad.Model, seed: int = 0) -> pbad.State:
     q = np.asarray(model.q0, float) + 0.2 * rng.normal(size=model.nq)
     if model.topology.joints[0].type == "free":
         q[:3] = 0.0, 0.0, -0.1
-    balls = kin.tree(model.topology).ball_q
+    balls = tree(model.topology).ball_q
     q[balls] /= np.linalg.norm(q[balls], axis=-1, keepdims=True)
     return pbad.make_state(model, q=q, v=0.5 * rng.normal(size=model.nv))
 
@@ -235,7 +236,7 @@ def test_gradients_converge_to_those_of_the_continuous_system(scheme, order):
 
     def flow(model, x):
         q, v = jnp.split(x, 2)
-        return jnp.concatenate([v, dynamics.acceleration(model, q, v, 0.0, jnp.zeros(0, DTYPE))])
+        return jnp.concatenate([v, joint_acceleration(model, q, v, 0.0, jnp.zeros(0, DTYPE))])
 
     both = jax.jit(lambda x, d: jnp.concatenate(jax.jvp(flow, (model, x), (change, d))))
     start, n = np.concatenate([model.q0, v, 0 * v, dv]), 2 * model.nv

@@ -7,7 +7,8 @@ import pytest
 from helpers import DTYPE, FLOAT32, assert_close, central_difference, random_inertia, random_model
 
 import pbad_jax as pbad
-from pbad_jax import Body, Joint, ModelError, inertia
+from pbad_jax import Body, Joint, ModelError
+from pbad_jax.model import inertia
 
 TIGHT = 2e-5 if FLOAT32 else 1e-12
 EPS = float(np.finfo(DTYPE).eps)

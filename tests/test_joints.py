@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from helpers import DTYPE, FLOAT32, assert_close, cross_matrix, exp_rotation, rotation_of
 
-from pbad_jax import joints
+from pbad_jax.math import rotations
+from pbad_jax.math.small import matmul, matvec
+from pbad_jax.math.spatial import compose, homogeneous, tangent_compose
 
 EPS = float(np.finfo(DTYPE).eps)
 ANGLES = [0.0, 1e-300, 1e-9, 1e-6, 1e-4, 1e-3, 1.2e-3, 0.01, 0.1, 0.22, 0.23, 0.5, 1.0, 2.0, 3.0, 3.14, np.pi - 1e-6]
@@ -29,7 +31,7 @@ def reference_exp(w):
 @pytest.mark.parametrize("angle", [*ANGLES, np.pi, 5.0, 10 * np.pi])
 def test_exp(angle):
     w = vectors(angle)
-    p = joints.quaternion_exp(w)
+    p = rotations.quaternion_exp(w)
     # exp of a large angle feels the rounding of the angle itself
     assert_close(p, reference_exp(w), 4 * EPS * max(1, angle))
     # the small vector part is exact relative to itself, not only relative to 1
@@ -41,23 +43,23 @@ def test_exp(angle):
 def test_log_inverts_exp(angle):
     w = vectors(angle)
     if float(jnp.max(jnp.abs(w))) == 0:
-        assert float(jnp.max(jnp.abs(joints.quaternion_log(joints.quaternion_exp(w))))) == 0
+        assert float(jnp.max(jnp.abs(rotations.quaternion_log(rotations.quaternion_exp(w))))) == 0
         return
-    assert_close(joints.quaternion_log(joints.quaternion_exp(w)), w, 8 * EPS)
-    assert_close(joints.quaternion_log(-joints.quaternion_exp(w)), w, 8 * EPS, "the double cover")
+    assert_close(rotations.quaternion_log(rotations.quaternion_exp(w)), w, 8 * EPS)
+    assert_close(rotations.quaternion_log(-rotations.quaternion_exp(w)), w, 8 * EPS, "the double cover")
 
 
 def test_log_of_half_turn_and_beyond():
     for axis in np.eye(3):
-        w = joints.quaternion_log(jnp.asarray([0.0, *axis], DTYPE))
+        w = rotations.quaternion_log(jnp.asarray([0.0, *axis], DTYPE))
         assert_close(np.abs(w), np.pi * axis, 4 * EPS)
-    p = joints.quaternion_exp(jnp.asarray([0.0, 5.0, 0.0], DTYPE))
-    assert_close(joints.quaternion_log(p), [0, 5 - 2 * np.pi, 0], 8 * EPS, "the shortest rotation")
+    p = rotations.quaternion_exp(jnp.asarray([0.0, 5.0, 0.0], DTYPE))
+    assert_close(rotations.quaternion_log(p), [0, 5 - 2 * np.pi, 0], 8 * EPS, "the shortest rotation")
 
 
 @pytest.mark.parametrize("name", ["quaternion_exp", "quaternion_log", "right_jacobian_inverse"])
 def test_derivatives_are_finite_at_zero(name):
-    f = getattr(joints, name)
+    f = getattr(rotations, name)
     x = jnp.asarray([1.0, 0, 0, 0] if name == "quaternion_log" else [0.0, 0, 0], DTYPE)
     first, reverse, second = jax.jit(lambda x: (jax.jacfwd(f)(x), jax.jacrev(f)(x), jax.jacfwd(jax.jacfwd(f))(x)))(x)
     assert np.all(np.isfinite(first)) and np.all(np.isfinite(second))
@@ -112,21 +114,21 @@ def right_jacobian_inverse_numeric(w):
 def test_right_jacobian_inverse(angle):
     w = vectors(angle)
     want = [right_jacobian_inverse_numeric(np.asarray(x, float)) for x in w]
-    assert_close(joints.right_jacobian_inverse(w), want, 60 * EPS)
+    assert_close(rotations.right_jacobian_inverse(w), want, 60 * EPS)
 
 
 @jax.jit
 @jax.vmap
 def log_derivative(w):
-    p = joints.quaternion_exp(w)
-    along = jax.jacfwd(lambda d: joints.quaternion_log(joints.quaternion_product(p, joints.quaternion_exp(d))))
+    p = rotations.quaternion_exp(w)
+    along = jax.jacfwd(lambda d: rotations.quaternion_log(rotations.quaternion_product(p, rotations.quaternion_exp(d))))
     return along(jnp.zeros(3, DTYPE))
 
 
 @pytest.mark.parametrize("angle", [0.0, 1e-9, 1e-3, 0.3, 2.0, 3.1])
 def test_right_jacobian_inverse_is_the_derivative_of_log(angle):
     w = vectors(angle)
-    assert_close(log_derivative(w), joints.right_jacobian_inverse(w), 1e-5 if FLOAT32 else 1e-13)
+    assert_close(log_derivative(w), rotations.right_jacobian_inverse(w), 1e-5 if FLOAT32 else 1e-13)
 
 
 def test_rotation_of_quaternions():
@@ -136,17 +138,17 @@ def test_rotation_of_quaternions():
     P = np.stack([rotation_of(jnp.asarray(x, DTYPE)) for x in p])
     R = np.stack([rotation_of(jnp.asarray(x, DTYPE)) for x in r])
     a, b = jnp.asarray(p, DTYPE), jnp.asarray(r, DTYPE)
-    assert_close(joints.rotation(a), P, 8 * EPS)
-    assert_close(joints.rotation(3 * a), P, 8 * EPS, "not normalised")
-    assert_close(joints.rotation(joints.quaternion_product(a, b)), P @ R, 16 * EPS)
-    assert_close(joints.rotation(joints.quaternion_inverse(a)), np.swapaxes(P, 1, 2), 8 * EPS)
-    assert_close(jnp.linalg.norm(joints.normalise(7 * a), axis=-1), np.ones(20), 4 * EPS)
+    assert_close(rotations.rotation(a), P, 8 * EPS)
+    assert_close(rotations.rotation(3 * a), P, 8 * EPS, "not normalised")
+    assert_close(rotations.rotation(rotations.quaternion_product(a, b)), P @ R, 16 * EPS)
+    assert_close(rotations.rotation(rotations.quaternion_inverse(a)), np.swapaxes(P, 1, 2), 8 * EPS)
+    assert_close(jnp.linalg.norm(rotations.normalise(7 * a), axis=-1), np.ones(20), 4 * EPS)
 
 
 @pytest.mark.parametrize("angle", [1e-12, 1e-7, 1e-3, 0.1, 1.0])
 def test_rotation_minus_identity_does_not_cancel(angle):
     w = vectors(angle)
-    for got, w_i in zip(np.asarray(joints.rotation_minus_identity(joints.quaternion_exp(w)), float), w):
+    for got, w_i in zip(np.asarray(rotations.rotation_minus_identity(rotations.quaternion_exp(w)), float), w):
         want = exp_series(np.asarray(w_i, np.longdouble), minus_identity=True)
         assert_close(got, want, 8 * EPS)
         assert_close(np.diag(got), np.diag(want), 8 * EPS, "the diagonal, which is of second order")
@@ -157,22 +159,22 @@ def test_small_matrix_products():
     A, B = rng.normal(size=(2, 5, 4, 4)).astype(DTYPE)
     A[:, 3], B[:, 3] = (0, 0, 0, 1), (0, 0, 0, 1)
     x = rng.normal(size=(5, 4)).astype(DTYPE)
-    assert_close(joints.matmul(A, B), A @ B, 8 * EPS)
-    assert_close(joints.matvec(jnp.asarray(A), jnp.asarray(x)), np.einsum("bij,bj->bi", A, x), 8 * EPS)
-    assert_close(joints.compose(A[:, :3], B[:, :3]), (A @ B)[:, :3], 8 * EPS)
-    assert_close(joints.homogeneous(jnp.asarray(A[:, :3])), A, 0)
+    assert_close(matmul(A, B), A @ B, 8 * EPS)
+    assert_close(matvec(jnp.asarray(A), jnp.asarray(x)), np.einsum("bij,bj->bi", A, x), 8 * EPS)
+    assert_close(compose(A[:, :3], B[:, :3]), (A @ B)[:, :3], 8 * EPS)
+    assert_close(homogeneous(jnp.asarray(A[:, :3])), A, 0)
     D = B.copy()
     D[:, 3] = 0
-    assert_close(joints.tangent_compose(A[:, :3], D[:, :3]), (A @ D)[:, :3], 8 * EPS)
-    assert_close(joints.homogeneous(jnp.asarray(D[:, :3]), last=0.0), D, 0)
+    assert_close(tangent_compose(A[:, :3], D[:, :3]), (A @ D)[:, :3], 8 * EPS)
+    assert_close(homogeneous(jnp.asarray(D[:, :3]), last=0.0), D, 0)
 
 
 def test_hat_and_vee():
     rng = np.random.default_rng(2)
     a, b = rng.normal(size=(2, 3)).astype(DTYPE)
     A = rng.normal(size=(3, 3)).astype(DTYPE)
-    assert_close(joints.hat(jnp.asarray(a)) @ b, np.cross(a, b), 4 * EPS)
-    assert_close(np.sum(joints.hat(jnp.asarray(a)) * A), a @ joints.vee(jnp.asarray(A)), 20 * EPS)
+    assert_close(rotations.hat(jnp.asarray(a)) @ b, np.cross(a, b), 4 * EPS)
+    assert_close(np.sum(rotations.hat(jnp.asarray(a)) * A), a @ rotations.vee(jnp.asarray(A)), 20 * EPS)
 
 
 def test_dense_exp_is_a_rotation():

@@ -23,46 +23,47 @@ from helpers import (
 from hypothesis import given
 
 import pbad_jax as pbad
-from pbad_jax import kinematics as kin
+from pbad_jax.kinematics import manifold, transforms
+from pbad_jax.kinematics.tree import tree
 
 LIBRARY = {
-    "T": lambda model, q: kin.transforms(model, q),
-    "serial": lambda model, q: kin.transforms_serial(model, kin.local_transforms(model, q)),
-    "dT": kin.transforms_derivative,
-    "ddT": kin.transforms_second_derivative,
-    "screws": lambda model, q: kin.joint_screws(model),
-    "L": kin.local_transforms,
+    "T": lambda model, q: transforms.transforms(model, q),
+    "serial": lambda model, q: transforms.transforms_serial(model, transforms.local_transforms(model, q)),
+    "dT": transforms.transforms_derivative,
+    "ddT": transforms.transforms_second_derivative,
+    "screws": lambda model, q: transforms.joint_screws(model),
+    "L": transforms.local_transforms,
 }
 
 
 @jax.jit
 def library(model, q, v):
     out = {k: f(model, q) for k, f in LIBRARY.items()}
-    f = kin.frames(model, q)
-    out["V"] = kin.velocity_field(model, f, v)
-    out["centripetal"] = kin.centripetal_field(model, f, v)
-    origin = kin.center_of_mass(model, out["T"])
-    shifted = kin.frames(model, q, origin)
-    out["V about another origin"] = kin.velocity_field(model, shifted, v)
-    out["centripetal about another origin"] = kin.centripetal_field(model, shifted, v)
+    f = transforms.frames(model, q)
+    out["V"] = transforms.velocity_field(model, f, v)
+    out["centripetal"] = transforms.centripetal_field(model, f, v)
+    origin = transforms.center_of_mass(model, out["T"])
+    shifted = transforms.frames(model, q, origin)
+    out["V about another origin"] = transforms.velocity_field(model, shifted, v)
+    out["centripetal about another origin"] = transforms.centripetal_field(model, shifted, v)
     return out
 
 
 @jax.jit
 def moves(model, q_a, q_b, delta):
-    z = kin.increment_between(model, q_a, q_b)
-    L = kin.local_transforms(model, q_a)
+    z = manifold.increment_between(model, q_a, q_b)
+    L = transforms.local_transforms(model, q_a)
     return {
         "z": z,
-        "dT": kin.increments(model, L, z),
-        "dT nothing": kin.increments(model, L, kin.identity_increment(model)),
-        "T_a": kin.transforms(model, q_a),
-        "T_b": kin.transforms(model, q_b),
-        "composed": kin.compose_increment(model, q_a, z),
-        "retracted": kin.retract(model, q_a, delta),
-        "retracted back": kin.difference(model, q_a, kin.retract(model, q_a, delta)),
-        "difference": kin.difference(model, q_a, q_b),
-        "round trip": kin.retract(model, q_a, kin.difference(model, q_a, q_b)),
+        "dT": transforms.increments(model, L, z),
+        "dT nothing": transforms.increments(model, L, manifold.identity_increment(model)),
+        "T_a": transforms.transforms(model, q_a),
+        "T_b": transforms.transforms(model, q_b),
+        "composed": manifold.compose_increment(model, q_a, z),
+        "retracted": manifold.retract(model, q_a, delta),
+        "retracted back": manifold.difference(model, q_a, manifold.retract(model, q_a, delta)),
+        "difference": manifold.difference(model, q_a, q_b),
+        "round trip": manifold.retract(model, q_a, manifold.difference(model, q_a, q_b)),
     }
 
 
@@ -81,7 +82,7 @@ def check_transforms(case):
     diagonal = np.arange(model.nv)
     assert_close(got["ddT"][:, diagonal, diagonal], want[:, diagonal, diagonal], TOL["autodiff"], "diagonal of ∂²T/∂q²")
     # the local derivative: ∂L/∂q_x = L σ_x is what ∂T/∂q_x is on the dof's own link
-    link = kin.tree(model.topology).dof_link
+    link = tree(model.topology).dof_link
     own = np.einsum("xij,xjk->xik", got["T"][link][..., :3], got["screws"])
     assert_close(own, np.moveaxis(dT, -1, 1)[link, diagonal], TOL["autodiff"], "T σ")
 
@@ -114,15 +115,15 @@ def test_transforms_by_central_differences(topology):
     """Also the retraction that the derivatives are taken along: q ⊕ δ by `retract`."""
     model, rng = random_model(topology, 5), np.random.default_rng(6)
     q = jnp.asarray(random_q(model, rng), DTYPE) * (1 if DTYPE == np.float64 else 0.1)
-    q = kin.retract(model, q, jnp.zeros(model.nv, DTYPE))
+    q = manifold.retract(model, q, jnp.zeros(model.nv, DTYPE))
     h = 1e-3 if DTYPE == np.float64 else 3e-2
     got = library(model, q, jnp.zeros(model.nv, DTYPE))
     dT, ddT = np.asarray(got["dT"], float), np.asarray(got["ddT"], float)
 
     @jax.jit
     def along(delta):
-        at = kin.retract(model, q, delta)
-        return kin.transforms(model, at), kin.transforms_derivative(model, at)
+        at = manifold.retract(model, q, delta)
+        return transforms.transforms(model, at), transforms.transforms_derivative(model, at)
 
     fd = central_difference(lambda d: np.asarray(along(jnp.asarray(d, DTYPE))[0], float), model.nv, h)
     assert_close(np.moveaxis(dT, 1, -1), fd, TOL["difference"], "∂T/∂q")
@@ -149,9 +150,9 @@ def test_increments_and_retractions(case):
     assert np.abs(got["composed"] - q_b).max() <= 8 * eps * angles, "q_a followed by z is q_b"
     assert np.abs(got["retracted"] - move(model, q_a, delta)).max() <= 8 * eps * angles, "⊕"
     assert np.abs(got["retracted back"] - delta).max() <= 16 * eps * angles, "⊖ after ⊕"
-    round_trip = np.asarray(kin.transforms(model, jnp.asarray(got["round trip"], DTYPE)), float)
+    round_trip = np.asarray(transforms.transforms(model, jnp.asarray(got["round trip"], DTYPE)), float)
     assert np.abs(round_trip - got["T_b"]).max() <= 50 * TOL["autodiff"] * scale, "⊕ after ⊖"
-    assert np.abs(got["difference"][kin.tree(model.topology).ball_v]).max(initial=0) <= np.pi * (1 + 4 * eps)
+    assert np.abs(got["difference"][tree(model.topology).ball_v]).max(initial=0) <= np.pi * (1 + 4 * eps)
 
 
 @jax.jit
@@ -188,14 +189,14 @@ def test_the_tangent_space_refuses_other_shapes():
 
 @jax.jit
 def tiny_increment(model, q, z):
-    return kin.increments(model, kin.local_transforms(model, q), z)
+    return transforms.increments(model, transforms.local_transforms(model, q), z)
 
 
 @jax.jit
 def tiny_move(model, q, delta):
-    z = kin.retract(model, kin.identity_increment(model), delta)
-    subtracted = kin.transforms(model, kin.compose_increment(model, q, z)) - kin.transforms(model, q)
-    return z, kin.increments(model, kin.local_transforms(model, q), z), subtracted
+    z = manifold.retract(model, manifold.identity_increment(model), delta)
+    subtracted = transforms.transforms(model, manifold.compose_increment(model, q, z)) - transforms.transforms(model, q)
+    return z, transforms.increments(model, transforms.local_transforms(model, q), z), subtracted
 
 
 @pytest.mark.float64
@@ -215,10 +216,10 @@ def test_float32_increments_do_not_cancel(topology, size):
     delta = jnp.asarray(size * rng.normal(size=model.nv), jnp.float32)
     z, got, subtracted = tiny_move(single, q, delta)
     assert got.dtype == jnp.float32
-    q64, z64 = kin.retract(wide, q.astype(jnp.float64), jnp.zeros(model.nv)), z.astype(jnp.float64)
+    q64, z64 = manifold.retract(wide, q.astype(jnp.float64), jnp.zeros(model.nv)), z.astype(jnp.float64)
     want = tiny_increment(wide, q64, z64)  # float64's own, judged against subtraction above
     if size <= 1e-6:
-        delta = kin.difference(wide, kin.identity_increment(wide), z64)
+        delta = manifold.difference(wide, manifold.identity_increment(wide), z64)
         jet = dense_jet(wide, q64)
         assert_close(want, jet[1] @ delta + 0.5 * jet[2] @ delta @ delta, 1e-10, "float64 against its Taylor series")
     assert_close(got, want, 5e-6, f"float32 increments at |z| = {size}")
@@ -230,7 +231,7 @@ def test_float32_increments_do_not_cancel(topology, size):
 def test_poses_are_those_of_the_bodies(topology):
     model, rng = random_model(topology, 3), np.random.default_rng(4)
     q = jnp.asarray(random_q(model, rng), DTYPE)
-    poses = kin.forward_kinematics(model, q)
+    poses = transforms.forward_kinematics(model, q)
     T = np.asarray(dense_transforms(model, q, jnp.zeros(model.nv, DTYPE)))[list(model.topology.body_link)]
     assert_close(poses.position, T[..., 3], TOL["autodiff"])
     assert_close(poses.rotation, T[..., :3], TOL["autodiff"])
@@ -241,8 +242,8 @@ def test_poses_are_those_of_the_bodies(topology):
 def test_center_of_mass_and_total_mass():
     model, rng = random_model("twelve", 3), np.random.default_rng(4)
     q = jnp.asarray(random_q(model, rng), DTYPE)
-    T, M = np.asarray(kin.transforms(model, q), float), np.asarray(model.second_moment, float)
+    T, M = np.asarray(transforms.transforms(model, q), float), np.asarray(model.second_moment, float)
     mass = M[:, 3, 3]
     world = [T[l] @ np.append(M[l, :3, 3] / m, 1) if m else np.zeros(3) for l, m in enumerate(mass)]
-    assert_close(kin.total_mass(model), mass.sum(), TOL["autodiff"])
-    assert_close(kin.center_of_mass(model, jnp.asarray(T, DTYPE)), mass @ world / mass.sum(), TOL["autodiff"])
+    assert_close(transforms.total_mass(model), mass.sum(), TOL["autodiff"])
+    assert_close(transforms.center_of_mass(model, jnp.asarray(T, DTYPE)), mass @ world / mass.sum(), TOL["autodiff"])

@@ -7,7 +7,7 @@ import pytest
 from helpers import DTYPE, FLOAT32
 
 import pbad_jax as pbad
-from pbad_jax import lanes
+from pbad_jax.math import batched
 
 EPS = float(jnp.finfo(DTYPE).eps)
 
@@ -21,8 +21,8 @@ def systems(n, lanes, seed=0):
 @pytest.mark.parametrize("n", [1, 2, 8, 9, 20, 70])
 def test_lanes_are_solved_as_one_lane_is(n):
     A, b = systems(n, 5)
-    one = jnp.stack([lanes.solve(A_i, b_i) for A_i, b_i in zip(A, b)])
-    many = jax.vmap(lanes.solve)(A, b)
+    one = jnp.stack([batched.solve(A_i, b_i) for A_i, b_i in zip(A, b)])
+    many = jax.vmap(batched.solve)(A, b)
     for x in (one, many):
         size = jnp.linalg.norm(A, axis=(1, 2)) * jnp.linalg.norm(x, axis=1)
         assert jnp.max(jnp.linalg.norm(jnp.einsum("bij,bj->bi", A, x) - b, axis=1) / size) < 50 * n * EPS
@@ -31,23 +31,23 @@ def test_lanes_are_solved_as_one_lane_is(n):
 def test_pivots_are_chosen_and_rows_come_back_in_order():
     A = jnp.asarray([[[0, 2, 0], [0, 0, 3], [1, 0, 0]], [[1e-30, 1, 0], [1, 1, 0], [0, 0, 1]]], DTYPE)
     b = jnp.asarray([[2, 6, 5], [1, 2, 3]], DTYPE)
-    np.testing.assert_allclose(jax.vmap(lanes.solve)(A, b), [[5, 1, 2], [1, 1, 3]], rtol=10 * EPS)
+    np.testing.assert_allclose(jax.vmap(batched.solve)(A, b), [[5, 1, 2], [1, 1, 3]], rtol=10 * EPS)
 
 
 def test_a_singular_lane_is_not_finite_and_touches_no_other():
     A, b = systems(6, 3)
     sick = A.at[1, :, 2].set(0.0)
-    x, y = jax.vmap(lanes.solve)(A, b), jax.vmap(lanes.solve)(sick, b)
+    x, y = jax.vmap(batched.solve)(A, b), jax.vmap(batched.solve)(sick, b)
     assert not np.all(np.isfinite(y[1]))
     np.testing.assert_array_equal(x[np.array([0, 2])], y[np.array([0, 2])])
-    assert not np.all(np.isfinite(lanes.solve(sick[1], b[1])))
+    assert not np.all(np.isfinite(batched.solve(sick[1], b[1])))
 
 
 @pytest.mark.parametrize("axes", [(0, None), (None, 0), (0, 0)])
 def test_one_matrix_or_one_right_side_for_all_lanes(axes):
     A, b = systems(5, 4)
     args = (A if axes[0] == 0 else A[0], b if axes[1] == 0 else b[0])
-    x = jax.vmap(lanes.solve, axes)(*args)
+    x = jax.vmap(batched.solve, axes)(*args)
     full = np.broadcast_to(np.asarray(args[0], float), A.shape), np.broadcast_to(np.asarray(args[1], float), b.shape)
     np.testing.assert_allclose(
         x, np.linalg.solve(full[0], full[1][..., None])[..., 0], rtol=2000 * EPS, atol=2000 * EPS
@@ -56,8 +56,8 @@ def test_one_matrix_or_one_right_side_for_all_lanes(axes):
 
 def test_lanes_of_lanes():
     A, b = systems(7, 6)
-    nested = jax.vmap(jax.vmap(lanes.solve))(A.reshape(2, 3, 7, 7), b.reshape(2, 3, 7))
-    np.testing.assert_allclose(nested.reshape(6, 7), jax.vmap(lanes.solve)(A, b), rtol=2000 * EPS, atol=2000 * EPS)
+    nested = jax.vmap(jax.vmap(batched.solve))(A.reshape(2, 3, 7, 7), b.reshape(2, 3, 7))
+    np.testing.assert_allclose(nested.reshape(6, 7), jax.vmap(batched.solve)(A, b), rtol=2000 * EPS, atol=2000 * EPS)
 
 
 @pytest.mark.float64
@@ -65,7 +65,7 @@ def test_lanes_of_lanes():
 def test_derivatives_of_a_solve_in_both_directions(many):
     A, b = systems(4, 2)
     dA, db = systems(4, 2, seed=1)
-    f = jax.vmap(lanes.solve) if many else lanes.solve
+    f = jax.vmap(batched.solve) if many else batched.solve
     if not many:
         A, b, dA, db = A[0], b[0], dA[0], db[0]
     x, dx = jax.jvp(f, (A, b), (dA, db))
@@ -81,11 +81,14 @@ def test_cholesky_factors(n):
     A, _ = systems(n, 3)
     M = A @ jnp.swapaxes(A, 1, 2) + jnp.eye(n, dtype=DTYPE)
     tolerance = 1e-3 if FLOAT32 else 1e-10
-    for found in (jax.vmap(lanes.cholesky)(M), lanes.Factors(*map(jnp.stack, zip(*(lanes.cholesky(m) for m in M))))):
+    for found in (
+        jax.vmap(batched.cholesky)(M),
+        batched.Factors(*map(jnp.stack, zip(*(batched.cholesky(m) for m in M)))),
+    ):
         np.testing.assert_allclose(found.factor @ jnp.swapaxes(found.factor, 1, 2), M, rtol=tolerance, atol=tolerance)
         np.testing.assert_allclose(found.inverse @ found.factor, np.broadcast_to(np.eye(n), M.shape), atol=tolerance)
         np.testing.assert_array_equal(jnp.triu(found.factor, 1), 0)
-    assert not np.all(np.isfinite(jax.vmap(lanes.cholesky)(-M).factor))
+    assert not np.all(np.isfinite(jax.vmap(batched.cholesky)(-M).factor))
 
 
 def test_rarely_is_right_in_every_lane_and_left_out_where_no_lane_wants_it():
@@ -95,7 +98,7 @@ def test_rarely_is_right_in_every_lane_and_left_out_where_no_lane_wants_it():
         jax.debug.callback(lambda: calls.append(1))
         return -x
 
-    f = jax.jit(jax.vmap(lambda w, x: lanes.rarely(w, lambda x: 2 * x, seldom, x)))
+    f = jax.jit(jax.vmap(lambda w, x: batched.rarely(w, lambda x: 2 * x, seldom, x)))
     x = jnp.arange(3, dtype=DTYPE)
     np.testing.assert_array_equal(f(jnp.array([False, False, False]), x), 2 * x)
     jax.effects_barrier()
@@ -103,7 +106,7 @@ def test_rarely_is_right_in_every_lane_and_left_out_where_no_lane_wants_it():
     np.testing.assert_array_equal(f(jnp.array([False, True, False]), x), [0, -1, 4])
     jax.effects_barrier()
     assert calls
-    np.testing.assert_array_equal(lanes.rarely(jnp.array(True), lambda x: 2 * x, seldom, x), -x)
+    np.testing.assert_array_equal(batched.rarely(jnp.array(True), lambda x: 2 * x, seldom, x), -x)
 
 
 def test_hundreds_of_vmapped_lanes_return_and_equal_single_ones():
@@ -122,8 +125,8 @@ def test_hundreds_of_vmapped_lanes_return_and_equal_single_ones():
 def test_sign_of_the_determinant(n):
     A, _ = systems(n, 12, seed=n)
     want = np.sign(np.linalg.det(np.asarray(A, float)))
-    np.testing.assert_array_equal(jax.vmap(lanes.sign_of_determinant)(A), want)
-    np.testing.assert_array_equal([lanes.sign_of_determinant(a) for a in A], want)
+    np.testing.assert_array_equal(jax.vmap(batched.sign_of_determinant)(A), want)
+    np.testing.assert_array_equal([batched.sign_of_determinant(a) for a in A], want)
     assert len(set(want)) == 2
 
 
@@ -131,14 +134,14 @@ def test_tangents_of_one_lane_share_a_factorisation():
     """Many right sides of one matrix are one LU, in lanes of lanes too; so is the Jacobian of a solve."""
     A, b = systems(6, 4)
     right = jnp.asarray(np.random.default_rng(1).normal(size=(4, 9, 6)), DTYPE)
-    text = str(jax.make_jaxpr(jax.vmap(lanes.solve, (None, 0)))(A[0], right[0]))
+    text = str(jax.make_jaxpr(jax.vmap(batched.solve, (None, 0)))(A[0], right[0]))
     assert "f64[6,6]" in text or "f32[6,6]" in text
     assert "[9,6,6]" not in text, "the matrix is copied for every right side"
-    each = jax.vmap(jax.vmap(lanes.solve, (None, 0)))(A, right)
+    each = jax.vmap(jax.vmap(batched.solve, (None, 0)))(A, right)
     want = np.linalg.solve(np.asarray(A, float)[:, None], np.asarray(right, float)[..., None])[..., 0]
     np.testing.assert_allclose(each, want, rtol=2000 * EPS, atol=2000 * EPS)
     for jacobian in (jax.jacfwd, jax.jacrev):
-        by_b = jacobian(lanes.solve, 1)(A[0], b[0])
+        by_b = jacobian(batched.solve, 1)(A[0], b[0])
         np.testing.assert_allclose(by_b, np.linalg.inv(np.asarray(A[0], float)), rtol=2000 * EPS, atol=2000 * EPS)
-        lanes_by_b = jax.vmap(jacobian(lanes.solve, 1))(A, b)
+        lanes_by_b = jax.vmap(jacobian(batched.solve, 1))(A, b)
         np.testing.assert_allclose(lanes_by_b, np.linalg.inv(np.asarray(A, float)), rtol=2000 * EPS, atol=2000 * EPS)

@@ -10,8 +10,13 @@ import pytest
 from helpers import DTYPE, FLOAT32, assert_close, random_model, random_q
 
 import pbad_jax as pbad
-from pbad_jax import joints, lbfgs, objectives
-from pbad_jax import kinematics as kin
+from pbad_jax.kinematics import manifold
+from pbad_jax.math import rotations
+from pbad_jax.math.small import matmul
+from pbad_jax.model import joints
+from pbad_jax.solver import lbfgs
+from pbad_jax.stage import equation
+from pbad_jax.stage.matrix import residual_and_matrix
 
 S = pbad.Status
 
@@ -129,16 +134,16 @@ def conservative(topology, seed, armature):
 def energy_and_equation(model, scheme, dt, q, v, q_h, z):
     """Gradient and Hessian of the energy along z ⊕ δ by autodiff; residual and matrix; the energy's scale."""
     state = dataclasses.replace(pbad.make_state(model), q=q, v=v)
-    s = objectives.here(model, state, jnp.zeros(model.nu, DTYPE))
-    z_h = kin.increment_between(model, q, q_h) if scheme.has_history else None
-    eq = objectives.collocation(model, scheme, dt, s, z_h)
+    s = equation.here(model, state, jnp.zeros(model.nu, DTYPE))
+    z_h = manifold.increment_between(model, q, q_h) if scheme.has_history else None
+    eq = equation.collocation(model, scheme, dt, s, z_h)
 
     def energy(delta):
-        return objectives.energy(model, s, eq, kin.retract(model, z, delta)[None])
+        return equation.energy(model, s, eq, manifold.retract(model, z, delta)[None])
 
     zero = jnp.zeros(model.nv, DTYPE)
     gradient = jax.grad(energy)
-    return gradient(zero), jax.jacfwd(gradient)(zero), *objectives.residual_and_matrix(model, s, eq, z[None])
+    return gradient(zero), jax.jacfwd(gradient)(zero), *residual_and_matrix(model, s, eq, z[None])
 
 
 @pytest.mark.parametrize("armature", ["none", "balls"])
@@ -150,8 +155,8 @@ def test_residual_and_matrix_are_the_energys_derivatives(scheme, topology, armat
         model, rng = conservative(topology, seed, armature), np.random.default_rng([seed, 5])
         q = jnp.asarray(random_q(model, rng), DTYPE)
         v, d_h, d = (jnp.asarray(rng.normal(size=model.nv), DTYPE) for _ in range(3))
-        z = kin.retract(model, kin.identity_increment(model), 0.4 * d)
-        args = (model, scheme, jnp.asarray(0.3, DTYPE), q, v, kin.retract(model, q, 0.1 * d_h), z)
+        z = manifold.retract(model, manifold.identity_increment(model), 0.4 * d)
+        args = (model, scheme, jnp.asarray(0.3, DTYPE), q, v, manifold.retract(model, q, 0.1 * d_h), z)
         gradient, hessian, r, J = energy_and_equation(*args)
         tolerance = 1e-10 if not FLOAT32 else 1e-3
         assert_close(r, gradient, tolerance, f"gradient, seed {seed}")
@@ -220,14 +225,14 @@ def test_the_energy_of_balls_leads_to_the_same_root(solver):
     """In exponential coordinates about the guess; the start turns, so that the chart is not the identity."""
     model = pbad.chain(4, joint="ball")
     rng = np.random.default_rng(8)
-    q = kin.retract(model, model.q0, jnp.asarray(rng.normal(size=model.nv) * 0.6))
+    q = manifold.retract(model, model.q0, jnp.asarray(rng.normal(size=model.nv) * 0.6))
     state = pbad.make_state(model, q, 2 * rng.normal(size=model.nv))
     root, info = stepped(pbad.Options(dt=0.05, scheme="radau1"), model, state)
     assert info.status == 0
     options = pbad.Options(dt=0.05, scheme="radau1", solver=solver, objective="energy", max_iterations=2000)
     found, info = stepped(options, model, state)
     assert info.status == 0, info
-    error = np.abs(kin.difference(model, root.q, found.q)).max()
+    error = np.abs(manifold.difference(model, root.q, found.q)).max()
     print(solver, int(info.iterations), error)
     assert error < (1e-9 if solver == "lm" else 1e-5)
 
@@ -288,8 +293,8 @@ def test_an_energy_needs_a_potential_of_every_force(solver):
 @jax.jit
 def jacobian_by_autodiff(w):
     """exp(w)⁻¹ ∂exp(w)/∂w: twice the vector part of p* ⊗ ∂p."""
-    p, dp = joints.quaternion_exp(w), jax.jacfwd(joints.quaternion_exp)(w)
-    columns = jax.vmap(lambda d: joints.quaternion_product(joints.quaternion_inverse(p), d))(dp.T)
+    p, dp = rotations.quaternion_exp(w), jax.jacfwd(rotations.quaternion_exp)(w)
+    columns = jax.vmap(lambda d: rotations.quaternion_product(rotations.quaternion_inverse(p), d))(dp.T)
     return 2 * columns[:, 1:].T
 
 
@@ -298,15 +303,15 @@ def test_right_jacobian(size):
     w = np.random.default_rng(int(size * 100)).normal(size=(6, 3))
     w = jnp.asarray(size * w / np.linalg.norm(w, axis=1)[:, None], DTYPE)
     want = np.stack([jacobian_by_autodiff(x) for x in w])
-    got = joints.right_jacobian(w)
+    got = rotations.right_jacobian(w)
     assert np.all(np.isfinite(got))
     np.testing.assert_allclose(got, want, atol=1e-11 if not FLOAT32 else 1e-4)
     if size < 3:  # the two functions of joints.py are each other's inverses
-        both = joints.matmul(got, joints.right_jacobian_inverse(w))
+        both = matmul(got, rotations.right_jacobian_inverse(w))
         np.testing.assert_allclose(both, np.broadcast_to(np.eye(3), both.shape), atol=1e-11 if not FLOAT32 else 1e-4)
 
 
 def test_right_jacobian_is_differentiable_at_zero():
-    slope = jax.jacfwd(joints.right_jacobian)(jnp.zeros(3, DTYPE))
-    want = -0.5 * np.stack([np.asarray(joints.hat(jnp.asarray(e, DTYPE))) for e in np.eye(3)], axis=-1)
+    slope = jax.jacfwd(rotations.right_jacobian)(jnp.zeros(3, DTYPE))
+    want = -0.5 * np.stack([np.asarray(rotations.hat(jnp.asarray(e, DTYPE))) for e in np.eye(3)], axis=-1)
     np.testing.assert_allclose(slope, want, atol=1e-7)

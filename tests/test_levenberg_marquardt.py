@@ -8,18 +8,19 @@ import numpy as np
 import pytest
 from helpers import DTYPE, FLOAT32
 
-from pbad_jax import joints
-from pbad_jax import levenberg_marquardt as lm
 from pbad_jax.errors import Status
-from pbad_jax.forces.smooth import sliding
-from pbad_jax.lanes import Factors
+from pbad_jax.forces.regularised import sliding
+from pbad_jax.math import rotations
+from pbad_jax.math.batched import Factors
+from pbad_jax.solver import dense
+from pbad_jax.solver import levenberg_marquardt as lm
 
 TIGHT = 1e-5 if FLOAT32 else 1e-11
 
 
 def metric_of(factor):
     """Dense matrices, lengths in the metric of a factor."""
-    return lm.dense(Factors(factor, jnp.linalg.inv(factor)))
+    return dense.dense(Factors(factor, jnp.linalg.inv(factor)))
 
 
 def problem_of(residual, factor=None, n=None):
@@ -125,10 +126,10 @@ def rotation_problem(target):
     """log(target* ⊗ x) = 0 over unit quaternions."""
 
     def residual(x):
-        return joints.quaternion_log(joints.quaternion_product(joints.quaternion_inverse(target), x))
+        return rotations.quaternion_log(rotations.quaternion_product(rotations.quaternion_inverse(target), x))
 
     def retract(x, d):
-        return joints.normalise(joints.quaternion_product(x, joints.quaternion_exp(d)))
+        return rotations.normalise(rotations.quaternion_product(x, rotations.quaternion_exp(d)))
 
     def evaluate(x):
         return residual(x), jax.jacfwd(lambda d: residual(retract(x, d)))(jnp.zeros(3, DTYPE))
@@ -137,7 +138,7 @@ def rotation_problem(target):
 
 
 def test_on_quaternions():
-    target = joints.quaternion_exp(starts(0.5, -1.0, 2.0))
+    target = rotations.quaternion_exp(starts(0.5, -1.0, 2.0))
     found = lm.solve(rotation_problem(target), lm.Settings(TIGHT, 50), starts(1.0, 0, 0, 0))
     assert found.status == Status.CONVERGED and int(found.iterations) <= 10
     np.testing.assert_allclose(abs(float(found.x @ target)), 1, atol=TIGHT)

@@ -14,10 +14,14 @@ import numpy as np
 import pytest
 
 import pbad_jax as pbad
-from pbad_jax import atom_parallel, dynamics, forces, joints, kinematics
-from pbad_jax.forces.law import instant
+from pbad_jax import forces
+from pbad_jax.atom import parallel
+from pbad_jax.dynamics.instant import joint_acceleration
+from pbad_jax.forces.force import instant
 from pbad_jax.io import mjcf
 from pbad_jax.io.load import LoadReport
+from pbad_jax.kinematics import transforms
+from pbad_jax.math import rotations
 
 mujoco: Any = importlib.import_module("mujoco")  # it has no types
 pytestmark = pytest.mark.float64
@@ -126,13 +130,13 @@ def compare_kinematics(model, m, q, tolerance=1e-10):
     mujoco.mj_fwdPosition(m, d)
     M = full_mass_matrix(m, d)
     poses = pbad.forward_kinematics(model, jnp.asarray(q))
-    f = kinematics.frames(model, jnp.asarray(q))
+    f = transforms.frames(model, jnp.asarray(q))
     pairs = [
         (poses.position, d.xpos[1:]),
         (poses.rotation, d.xmat[1:].reshape(-1, 3, 3)),
-        (kinematics.total_mass(model), m.body_mass[1:].sum()),
-        (kinematics.center_of_mass(model, f.T), (m.body_mass[1:] @ d.xipos[1:]) / m.body_mass[1:].sum()),
-        (atom_parallel.mass_matrix(model, f), M),
+        (transforms.total_mass(model), m.body_mass[1:].sum()),
+        (transforms.center_of_mass(model, f.T), (m.body_mass[1:] @ d.xipos[1:]) / m.body_mass[1:].sum()),
+        (parallel.mass_matrix(model, f), M),
     ]
     worst = max(np.abs(np.asarray(a) - b).max(initial=0) / max(1.0, np.abs(b).max(initial=0)) for a, b in pairs)
     assert worst < tolerance, worst
@@ -162,7 +166,7 @@ def test_acceleration_is_mujocos(name):
         control = np.random.default_rng(seed + 9).normal(size=m.nu)
         d.qpos[:], d.qvel[:], d.ctrl[:] = q, v, control
         mujoco.mj_forward(m, d)
-        ours = dynamics.acceleration(model, jnp.asarray(q), jnp.asarray(v), 0.0, jnp.asarray(control))
+        ours = joint_acceleration(model, jnp.asarray(q), jnp.asarray(v), 0.0, jnp.asarray(control))
         np.testing.assert_allclose(ours, d.qacc, rtol=1e-8, atol=1e-8)
 
 
@@ -196,7 +200,7 @@ def test_disabled_flags_are_honoured():
     d.qpos[:], d.qvel[:] = random_state(m)
     d.ctrl[:] = 3.0
     mujoco.mj_forward(m, d)
-    ours = dynamics.acceleration(model, jnp.asarray(d.qpos), jnp.asarray(d.qvel), 0.0, jnp.asarray(d.ctrl))
+    ours = joint_acceleration(model, jnp.asarray(d.qpos), jnp.asarray(d.qvel), 0.0, jnp.asarray(d.ctrl))
     np.testing.assert_allclose(ours, d.qacc, rtol=1e-8, atol=1e-8)
 
 
@@ -210,7 +214,7 @@ def test_actuator_force_range_of_a_joint_is_folded_in():
         d.ctrl[:] = u
         mujoco.mj_forward(m, d)
         zero = jnp.zeros(1)
-        np.testing.assert_allclose(dynamics.acceleration(model, zero, zero, 0.0, jnp.array([u])), d.qacc, rtol=1e-9)
+        np.testing.assert_allclose(joint_acceleration(model, zero, zero, 0.0, jnp.array([u])), d.qacc, rtol=1e-9)
 
 
 TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
@@ -231,9 +235,9 @@ def test_mjcf_meshes_includes_and_defaults_from_files(tmp_path):
     mesh = model.topology.geom_meshes[0]
     assert mesh is not None and mesh.faces.shape == (4, 3)
     volume = 0.1 * 0.2 * 0.3 / 6
-    np.testing.assert_allclose(kinematics.total_mass(model), 1000 * volume, rtol=1e-6)
+    np.testing.assert_allclose(transforms.total_mass(model), 1000 * volume, rtol=1e-6)
     world = np.asarray(
-        mesh.vertices @ np.asarray(joints.rotation(model.geometry.quaternion[0])).T + model.geometry.position[0]
+        mesh.vertices @ np.asarray(rotations.rotation(model.geometry.quaternion[0])).T + model.geometry.position[0]
     )
     np.testing.assert_allclose(np.sort(world.max(0)), [0.1, 0.2, 0.3], atol=1e-6)
     np.testing.assert_allclose(model.geometry.rgba[0], [1, 0, 0, 1])
@@ -269,7 +273,7 @@ def test_mujocos_warnings_are_not_printed(tmp_path, monkeypatch, capfd):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model, report = pbad.load(text, unsupported="warn")
-    np.testing.assert_allclose(kinematics.total_mass(model), 5)
+    np.testing.assert_allclose(transforms.total_mass(model), 5)
     assert any("settotalmass" in n for n in report.notes) or mujoco.mj_version() < 4_000_000
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ("", "")
@@ -412,8 +416,8 @@ def test_urdf_joint_body_and_shapes():
     assert float(model.geometry.rgba[2, 3]) == 0  # collision shapes are there, but hidden
     assert any("effort limits" in x for x in report.inactive) and any("velocity limits" in x for x in report.inactive)
     z, one = jnp.zeros(1), jnp.ones(1)
-    base = dynamics.acceleration(model, z, z, 0.0, jnp.zeros(0))
-    damped = dynamics.acceleration(model, z, one, 0.0, jnp.zeros(0)) - base
+    base = joint_acceleration(model, z, z, 0.0, jnp.zeros(0))
+    damped = joint_acceleration(model, z, one, 0.0, jnp.zeros(0)) - base
     inertia = 1 + 2 * 0.25
     friction = 0.1 / np.sqrt(1 + 1e-4)  # at 1 rad/s, with a stick speed of 0.01 rad/s
     np.testing.assert_allclose(damped, -(0.7 + friction) / inertia, rtol=1e-6)
@@ -423,14 +427,14 @@ def test_rotated_inertial_is_honoured():
     """diag(1, 2, 2.5) turned by 90° about z resists rotation about x with 2, not 1. Row 49."""
     for rpy, moment in (("0 0 0", 1.0), ("0 0 1.5707963267948966", 2.0)):
         model = pbad.load(urdf(rpy))
-        M = atom_parallel.mass_matrix(model, kinematics.frames(model, jnp.zeros(1)))
+        M = parallel.mass_matrix(model, transforms.frames(model, jnp.zeros(1)))
         np.testing.assert_allclose(M[0, 0], moment + 2 * 0.25, rtol=1e-8)
 
 
 def test_floating_base():
     model = pbad.load(urdf(), floating_base=True)
     assert [j.type for j in model.topology.joints] == ["free", "hinge"] and model.nq == 8
-    np.testing.assert_allclose(kinematics.total_mass(model), 5, atol=1e-7)
+    np.testing.assert_allclose(transforms.total_mass(model), 5, atol=1e-7)
     with pytest.raises(pbad.ModelFileError, match="already has the joint"):
         pbad.load(RADIAN, floating_base=True)
 

@@ -15,10 +15,14 @@ from helpers import DTYPE, FLOAT32
 from scipy.integrate import solve_ivp
 
 import pbad_jax as pbad
-from pbad_jax import Body, Joint, dynamics, forces
-from pbad_jax import kinematics as kin
-from pbad_jax import newton_euler as ne
-from pbad_jax.inertia import mass_com_inertia
+from pbad_jax import Body, Joint, forces
+from pbad_jax.atom import operator
+from pbad_jax.dynamics import newton_euler
+from pbad_jax.dynamics.instant import joint_acceleration
+from pbad_jax.kinematics import manifold, transforms
+from pbad_jax.kinematics.tree import tree
+from pbad_jax.model.inertia import mass_com_inertia
+from pbad_jax.rollouts import explicit
 
 mujoco: Any = importlib.import_module("mujoco")
 pin: Any = importlib.import_module("pinocchio")
@@ -43,7 +47,7 @@ def floating_tree() -> pbad.Model:
 
 def moving(model: pbad.Model, seed: int = 0) -> pbad.State:
     rng = np.random.default_rng(seed)
-    q = kin.retract(model, model.q0, jnp.asarray(0.5 * rng.normal(size=model.nv), model.dtype))
+    q = manifold.retract(model, model.q0, jnp.asarray(0.5 * rng.normal(size=model.nv), model.dtype))
     return pbad.make_state(model, q, rng.normal(size=model.nv))
 
 
@@ -57,11 +61,11 @@ def test_the_three_agree_with_one_another_and_with_the_library(make):
 
     @jax.jit
     def all_of_them(s, more):
-        wanted = dynamics.acceleration(model, s.q, s.v, 0.0, jnp.zeros(model.nu, model.dtype))
-        M = dynamics.mass(model, kin.frames(model, s.q))
-        found = [ne.acceleration(model, s, algorithm=a) for a in ("aba", "crba")]
-        missing = ne.inverse_dynamics(model, s, wanted + more)
-        return [(ne.mass_matrix(model, s.q), M), *((a, wanted) for a in found), (missing, M @ more)]
+        wanted = joint_acceleration(model, s.q, s.v, 0.0, jnp.zeros(model.nu, model.dtype))
+        M = operator.mass(model, transforms.frames(model, s.q))
+        found = [newton_euler.acceleration(model, s, algorithm=a) for a in ("aba", "crba")]
+        missing = newton_euler.inverse_dynamics(model, s, wanted + more)
+        return [(newton_euler.mass_matrix(model, s.q), M), *((a, wanted) for a in found), (missing, M @ more)]
 
     for seed in range(5):
         more = jnp.asarray(np.random.default_rng(seed).normal(size=model.nv), model.dtype)
@@ -96,11 +100,11 @@ def test_mujoco(name):
     mujoco.mj_forward(m, d)
     state = pbad.make_state(model, d.qpos.copy(), d.qvel.copy())
     for algorithm in ("aba", "crba"):
-        close(ne.acceleration(model, state, jnp.asarray(d.ctrl), algorithm=algorithm), d.qacc)
+        close(newton_euler.acceleration(model, state, jnp.asarray(d.ctrl), algorithm=algorithm), d.qacc)
     d.qacc[:] = rng.normal(size=m.nv)
     mujoco.mj_inverse(m, d)
     wanted = d.qfrc_inverse - d.qfrc_actuator
-    close(ne.inverse_dynamics(model, state, jnp.asarray(d.qacc), jnp.asarray(d.ctrl)), wanted)
+    close(newton_euler.inverse_dynamics(model, state, jnp.asarray(d.qacc), jnp.asarray(d.ctrl)), wanted)
 
 
 def pinocchios(model: pbad.Model):
@@ -116,7 +120,7 @@ def pinocchios(model: pbad.Model):
         mass, com, inertia = mass_com_inertia(np.array(model.second_moment[i]))
         p.appendBodyToJoint(joints[i], pin.Inertia(mass, com, inertia), pin.SE3.Identity())
         v = p.joints[joints[i]].idx_v
-        p.armature[v : v + p.joints[joints[i]].nv] = np.array(model.armature)[kin.tree(model.topology).dof_link == i]
+        p.armature[v : v + p.joints[joints[i]].nv] = np.array(model.armature)[tree(model.topology).dof_link == i]
     p.gravity.linear = np.array(model.gravity)
     return p
 
@@ -129,7 +133,7 @@ def test_pinocchio(make):
     model = dataclasses.replace(model, forces=tuple(f for f in model.forces if type(f).__name__ == "Gravity"))
     p = pinocchios(model)
     data, state = p.createData(), moving(model, 3)
-    links = kin.tree(model.topology).dof_link
+    links = tree(model.topology).dof_link
     order = np.argsort(links, kind="stable")  # Pinocchio's degrees of freedom are in the order of the links
     q = np.zeros(p.nq)
     for i, joint in enumerate(list(p.joints)[1:]):
@@ -138,12 +142,13 @@ def test_pinocchio(make):
     v, a = np.array(state.v)[order], np.random.default_rng(1).normal(size=model.nv)
     M = pin.crba(p, data, q)
     M = np.triu(M) + np.triu(M, 1).T
-    close(np.array(ne.mass_matrix(model, state.q))[np.ix_(order, order)], M)
-    ours = ne.inverse_dynamics(model, state, jnp.zeros(model.nv).at[order].set(a))
+    close(np.array(newton_euler.mass_matrix(model, state.q))[np.ix_(order, order)], M)
+    ours = newton_euler.inverse_dynamics(model, state, jnp.zeros(model.nv).at[order].set(a))
     close(np.array(ours)[order], pin.rnea(p, data, q, v, a))
     for algorithm in ("aba", "crba"):
         close(
-            np.array(ne.acceleration(model, state, algorithm=algorithm))[order], pin.aba(p, data, q, v, np.zeros(p.nv))
+            np.array(newton_euler.acceleration(model, state, algorithm=algorithm))[order],
+            pin.aba(p, data, q, v, np.zeros(p.nv)),
         )
 
 
@@ -153,7 +158,7 @@ def frozen_in_time(model: pbad.Model, start: pbad.State, end: float):
     @jax.jit
     def rate(_, x):
         q, v = jnp.split(x, 2)
-        return jnp.concatenate([v, ne.acceleration(model, dataclasses.replace(start, q=q, v=v))])
+        return jnp.concatenate([v, newton_euler.acceleration(model, dataclasses.replace(start, q=q, v=v))])
 
     out = solve_ivp(rate, (0, end), np.concatenate([start.q, start.v]), "DOP853", rtol=1e-13, atol=1e-13)
     return np.split(out.y[:, -1], 2)
@@ -168,13 +173,13 @@ def test_order(method):
         if model.nq == model.nv:
             wanted = frozen_in_time(model, start, end)
         else:
-            path, _ = ne.rollout(model, start, None, 512, dt=end / 512)
+            path, _ = explicit.rollout(model, start, None, 512, dt=end / 512)
             wanted = path.q[-1], path.v[-1]
         errors = []
         for steps in (16, 32):
-            path, info = ne.rollout(model, start, None, steps, dt=end / steps, method=method)
+            path, info = explicit.rollout(model, start, None, steps, dt=end / steps, method=method)
             assert info.ok
-            delta = kin.difference(model, jnp.asarray(wanted[0]), path.q[-1])
+            delta = manifold.difference(model, jnp.asarray(wanted[0]), path.q[-1])
             errors.append(np.linalg.norm(np.concatenate([delta, path.v[-1] - wanted[1]])))
         assert abs(np.log2(errors[0] / errors[1]) - ORDERS[method]) < 0.35, errors
 
@@ -184,7 +189,7 @@ def test_it_tends_to_where_the_library_does():
     """The same model, half a second: rk4 and radau(3) in small steps."""
     model = floating_tree()
     start = moving(model)
-    theirs, _ = ne.rollout(model, start, None, 500, dt=0.001)
+    theirs, _ = explicit.rollout(model, start, None, 500, dt=0.001)
     ours, info = pbad.rollout(model, start, None, 50, pbad.Options(0.01, "radau3"))
     assert info.ok
     np.testing.assert_allclose(ours.q[-1], theirs.q[-1], atol=1e-6)
@@ -193,7 +198,7 @@ def test_it_tends_to_where_the_library_does():
 
 def test_batches_and_gradients():
     model = pbad.chain(2, dtype=DTYPE)
-    step = ne.make_step(0.01, "rk3", algorithm="aba")
+    step = explicit.make_step(0.01, "rk3", algorithm="aba")
     starts = jax.vmap(lambda v: pbad.make_state(model, v=v))(
         jnp.asarray(np.random.default_rng(0).normal(size=(5, model.nv)), DTYPE)
     )
@@ -218,7 +223,7 @@ def test_what_blows_up_is_kept_and_said():
     """Forward Euler at 0.2 s: the last good state stays, the step says NONFINITE_EVAL, later ones FROZEN."""
     model = pbad.chain(5, dtype=DTYPE)
     state = pbad.make_state(model, q=0.5 * np.ones(model.nq), v=np.ones(model.nv))
-    path, info = ne.rollout(model, state, None, 200, dt=0.2, method="forward_euler")
+    path, info = explicit.rollout(model, state, None, 200, dt=0.2, method="forward_euler")
     bad = int(info.first_bad_step)
     assert 0 < bad < 199
     assert np.isfinite(path.q).all() and np.isfinite(path.v).all()
@@ -227,7 +232,7 @@ def test_what_blows_up_is_kept_and_said():
     with pytest.raises(pbad.StepError, match="NONFINITE_EVAL"):
         info.assert_ok()
     sick = dataclasses.replace(state, v=state.v.at[0].set(jnp.nan))
-    _, info = ne.make_step(0.01)(model, sick)
+    _, info = explicit.make_step(0.01)(model, sick)
     assert info.status == pbad.Status.NONFINITE_INPUT
 
 
@@ -235,15 +240,15 @@ def test_bad_calls():
     model = pbad.chain(2, dtype=DTYPE)
     state = pbad.make_state(model)
     for call, words in (
-        (lambda: ne.make_step(-1.0), "dt is -1.0; it must be positive"),
-        (lambda: ne.make_step(0.1, "rk5"), "method is 'rk5'; choose one of 'forward_euler'"),
-        (lambda: ne.make_step(0.1, algorithm="rnea"), "algorithm is 'rnea'"),
-        (lambda: ne.acceleration(model, state, algorithm="lu"), "algorithm is 'lu'"),
-        (lambda: ne.rollout(model, state, dt=0.1), "n_steps"),
+        (lambda: explicit.make_step(-1.0), "dt is -1.0; it must be positive"),
+        (lambda: explicit.make_step(0.1, "rk5"), "method is 'rk5'; choose one of 'forward_euler'"),
+        (lambda: explicit.make_step(0.1, algorithm="rnea"), "algorithm is 'rnea'"),
+        (lambda: newton_euler.acceleration(model, state, algorithm="lu"), "algorithm is 'lu'"),
+        (lambda: explicit.rollout(model, state, dt=0.1), "n_steps"),
     ):
         with pytest.raises(pbad.OptionError, match=words):
             call()
     with pytest.raises(pbad.StateError, match=r"acceleration has shape \(3,\)"):
-        ne.inverse_dynamics(model, state, jnp.zeros(3))
+        newton_euler.inverse_dynamics(model, state, jnp.zeros(3))
     with pytest.raises(pbad.StateError, match="fingerprint"):
-        ne.acceleration(pbad.chain(3, dtype=DTYPE), state)
+        newton_euler.acceleration(pbad.chain(3, dtype=DTYPE), state)

@@ -30,16 +30,19 @@ from hypothesis import strategies as st
 from mjcf import mujoco, mujoco_model
 
 import pbad_jax as pbad
-from pbad_jax import dynamics, objectives
-from pbad_jax import kinematics as kin
-from pbad_jax.forces.law import instant, total_load
+from pbad_jax.atom import operator
+from pbad_jax.dynamics.instant import joint_acceleration
+from pbad_jax.forces.force import instant, total_load
+from pbad_jax.kinematics import manifold, transforms
+from pbad_jax.stage import equation
+from pbad_jax.stage.matrix import residual_and_matrix
 
 SCHEMES = {s.name: s for s in (pbad.radau(1), pbad.radau(2), pbad.radau(3), pbad.legendre(2), pbad.legendre(3))}
 
 
 def at_rest(model, q, v, u):
     """An instant for forces that do not ask for the links' rates."""
-    T = kin.transforms(model, q)
+    T = transforms.transforms(model, q)
     return instant(q, v, T, jnp.zeros_like(T), jnp.zeros((), DTYPE), u)
 
 
@@ -149,7 +152,7 @@ def dense(model, scheme, dt, q, v, q_h, z, control):
     return dense_residual(model, scheme, float(dt), q, v, q_h, q_stages, control)
 
 
-composed = jax.jit(kin.compose_increment)
+composed = jax.jit(manifold.compose_increment)
 
 
 def right_jacobian_transposed(w, x):
@@ -161,15 +164,15 @@ def right_jacobian_transposed(w, x):
 def library(model, scheme, dt, q, v, q_h, z, control, twin):
     """Residual and matrix, and the matrix by jacfwd of the residual covector in exponential coordinates."""
     state = dataclasses.replace(pbad.make_state(model), q=q, v=v, history=q_h, has_history=jnp.asarray(True))
-    z_h = kin.increment_between(model, q, q_h) if scheme.has_history else None
-    s = objectives.here(model, state, control, twin=twin)
-    eq = objectives.collocation(model, scheme, dt, s, z_h)
-    r, J = objectives.residual_and_matrix(model, s, eq, z, twin=twin)
+    z_h = manifold.increment_between(model, q, q_h) if scheme.has_history else None
+    s = equation.here(model, state, control, twin=twin)
+    eq = equation.collocation(model, scheme, dt, s, z_h)
+    r, J = residual_and_matrix(model, s, eq, z, twin=twin)
 
     def covector(delta):
         delta = delta.reshape(scheme.m, -1)
-        moved = jax.vmap(lambda z_i, d: kin.retract(model, z_i, d))(z, delta)
-        r = objectives.residual_and_matrix(model, s, eq, moved, twin=twin)[0].reshape(scheme.m, -1)
+        moved = jax.vmap(lambda z_i, d: manifold.retract(model, z_i, d))(z, delta)
+        r = residual_and_matrix(model, s, eq, moved, twin=twin)[0].reshape(scheme.m, -1)
         for _, y in ball_slices(model):
             r = r.at[:, y : y + 3].set(jax.vmap(right_jacobian_transposed)(delta[:, y : y + 3], r[:, y : y + 3]))
         return r.reshape(-1)
@@ -182,7 +185,7 @@ def draw(case, scheme, step):
     """A model, a state, stage increments of about `step` rad or m, and a control."""
     model, rng = random_model(case.topology, case.seed, spread=1.5), case.rng
     q = jnp.asarray(random_q(model, rng, case.pose_a), DTYPE)
-    one = kin.identity_increment(model)
+    one = manifold.identity_increment(model)
     q = q if not FLOAT32 else retracted(model, one, 0.3 * jnp.ones(model.nv, DTYPE))
     v, dh = (jnp.asarray(rng.normal(size=model.nv), DTYPE) for _ in range(2))
     control = jnp.asarray(rng.normal(size=model.nu), DTYPE)
@@ -191,7 +194,7 @@ def draw(case, scheme, step):
     return model, (q, v, retracted(model, q, 0.1 * dh), z, control)
 
 
-retracted = jax.jit(kin.retract)
+retracted = jax.jit(manifold.retract)
 
 
 def check(case, scheme, step, dt):
@@ -276,7 +279,7 @@ def test_matrix_of_a_conservative_one_stage_step_is_symmetric(name):
 @jax.jit
 def load_and_slopes(model, q, v, u):
     def at(delta, w):
-        x = kin.retract(model, q, delta)
+        x = manifold.retract(model, q, delta)
         return total_load(model, at_rest(model, x, v + w, u))
 
     zero = jnp.zeros(model.nv, DTYPE)
@@ -297,7 +300,7 @@ def test_force_derivatives(topology, pose):
         for _, y in ball_slices(model):
             axis = rng.normal(size=3)
             direction[y : y + 3] = axis / np.linalg.norm(axis)
-        q = kin.retract(model, springs.rest, jnp.asarray(turn * direction, DTYPE))
+        q = manifold.retract(model, springs.rest, jnp.asarray(turn * direction, DTYPE))
     if pose == "identity":
         q = jnp.asarray(random_q(model, rng, "identity"), DTYPE)
     v, u = jnp.asarray(rng.normal(size=model.nv), DTYPE), jnp.asarray(rng.normal(size=model.nu), DTYPE)
@@ -340,12 +343,12 @@ def test_clipped_actuators_have_no_slope():
 @jax.jit
 def continuous(model, q, v, u):
     zero = jnp.zeros((), q.dtype)
-    poses = kin.forward_kinematics(model, q)
-    mass = dynamics.mass(model, kin.frames(model, q))
+    poses = transforms.forward_kinematics(model, q)
+    mass = operator.mass(model, transforms.frames(model, q))
     state = dataclasses.replace(pbad.make_state(model), q=q, v=v)
     return {
-        "qacc": dynamics.acceleration(model, q, v, zero, u),
-        "serial": dynamics.acceleration(model, q, v, zero, u, twin="serial"),
+        "qacc": joint_acceleration(model, q, v, zero, u),
+        "serial": joint_acceleration(model, q, v, zero, u, twin="serial"),
         "mass": mass,
         "energy": pbad.kinetic_energy(model, state),
         "momentum": (pbad.linear_momentum(model, state), pbad.angular_momentum(model, state)),

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 import pbad_jax as pbad
-from pbad_jax import atom_parallel, kinematics
+from pbad_jax.atom import parallel
 from pbad_jax.io import mjcf, safety, urdf
 from pbad_jax.io.load import _load
+from pbad_jax.kinematics import transforms
 
 mujoco: Any = importlib.import_module("mujoco")  # neither has types
 pin: Any = importlib.import_module("pinocchio")
@@ -221,11 +222,11 @@ def test_urdf_through_the_library(name):
 def library_is_mujocos(model, m, q):
     @jax.jit
     def numbers(model, q):
-        T = kinematics.transforms(model, q)
+        T = transforms.transforms(model, q)
         poses = pbad.forward_kinematics(model, q)
-        M = atom_parallel.mass_matrix(model, kinematics.frames(model, q))
-        mass = kinematics.total_mass(model)
-        return mass, kinematics.center_of_mass(model, T), poses.position, poses.rotation, M
+        M = parallel.mass_matrix(model, transforms.frames(model, q))
+        mass = transforms.total_mass(model)
+        return mass, transforms.center_of_mass(model, T), poses.position, poses.rotation, M
 
     ours = dict(zip(("mass", "com", "position", "rotation", "mass matrix"), numbers(model, jnp.asarray(q))))
     worst(ours, mujoco_numbers(m, q))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import DTYPE
 
-from pbad_jax.short_sums import short_sum
+from pbad_jax.math.small import short_sum
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1, -2])

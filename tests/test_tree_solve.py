@@ -1,4 +1,4 @@
-"""The O(N) solve against the dense matrix that atom_parallel makes, and its sums against dense masks."""
+"""The O(N) solve against the dense matrix that atom/parallel.py makes, and its sums against dense masks."""
 
 import functools
 
@@ -9,7 +9,9 @@ import pytest
 from helpers import DTYPE, FLOAT32, NAMES, TOPOLOGIES, assert_close, error, random_model, random_q
 
 import pbad_jax as pbad
-from pbad_jax import atom_parallel, kinematics, tree_solve
+from pbad_jax.atom import parallel, sweeps
+from pbad_jax.kinematics import transforms
+from pbad_jax.kinematics.tree import tree
 
 CASES = ["balls", "free", "three roots", "massless", "twelve", "chain:10", "chain:100"]
 CLOSE = 1e-4 if FLOAT32 else 1e-10
@@ -21,23 +23,23 @@ def model_of(name: str, seed: int = 0) -> pbad.Model:
     return pbad.chain(int(name[6:])) if name.startswith("chain:") else random_model(name, seed, spread=1.0)
 
 
-frames, solve, multiply = jax.jit(kinematics.frames), jax.jit(tree_solve.solve), jax.jit(tree_solve.multiply)
+frames, solve, multiply = jax.jit(transforms.frames), jax.jit(sweeps.solve), jax.jit(sweeps.multiply)
 
 
 @jax.jit
 def parts(model, f, A):
-    return atom_parallel.mixed_hess(model, f, f), atom_parallel.pullback_hess(model, f, A)
+    return parallel.mixed_hess(model, f, f), parallel.pullback_hess(model, f, A)
 
 
 def dense(model, M):
-    """J as the docstring of tree_solve defines it; the links' own form by their Jacobians."""
+    """J as the docstring of sweeps.py defines it; the links' own form by their Jacobians."""
     mass, K = parts(model, M.f, M.A)
     J = M.c * mass + K + jnp.diag(M.d)
     if M.form is not None:
-        t = kinematics.tree(model.topology)
+        t = tree(model.topology)
         twists = jnp.asarray(t.dof_above_link.T)[:, :, None] * M.f.s  # (N,nv,6)
         J = J + jnp.einsum("lxi,lij,lyj->xy", twists, M.form, twists)
-    v = kinematics.tree(model.topology).ball_v
+    v = tree(model.topology).ball_v
     return J.at[v[:, :, None], v[:, None, :]].add(M.blocks) if v.size and M.blocks is not None else J
 
 
@@ -46,7 +48,7 @@ def problem(name: str, seed: int = 0):
     model, rng = model_of(name, seed), np.random.default_rng([seed, 7])
     q = random_q(model, rng) if name in NAMES else rng.normal(size=model.nq) * 0.5
     f = frames(model, jnp.asarray(q, DTYPE), jnp.asarray(rng.normal(size=3), DTYPE))
-    n, balls = model.topology.n_links, len(kinematics.tree(model.topology).balls)
+    n, balls = model.topology.n_links, len(tree(model.topology).balls)
     A = jnp.asarray(rng.normal(size=(n, 3, 4)), DTYPE)
     mass, K = parts(model, f, A)
     stiff = np.abs(K).max()
@@ -55,7 +57,7 @@ def problem(name: str, seed: int = 0):
     blocks = 0.3 * stiff * rng.normal(size=(balls, 3, 3))
     form = 0.1 * rng.normal(size=(n, 6, 6))
     d, blocks, form, b = (jnp.asarray(x, DTYPE) for x in (d, blocks, form, rng.normal(size=model.nv)))
-    return model, tree_solve.Matrix(f, c, A, d, blocks, form), b
+    return model, sweeps.Matrix(f, c, A, d, blocks, form), b
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -90,7 +92,7 @@ def test_lanes_and_derivatives():
     model = model_of("free")
     J = dense(model, lanes[0][0])
     batch = jax.tree.map(lambda *x: jnp.stack(x), *lanes)
-    x = jax.jit(jax.vmap(functools.partial(tree_solve.solve, model)))(*batch)
+    x = jax.jit(jax.vmap(functools.partial(sweeps.solve, model)))(*batch)
     for k, lane in enumerate(lanes):
         assert_close(x[k], solve(model, *lane), 10 * CLOSE)
 
@@ -98,11 +100,11 @@ def test_lanes_and_derivatives():
         first, b = lanes[0]
 
         def value(rest, b):
-            return jnp.sum(jnp.sin(solve(model, tree_solve.Matrix(first.f, *rest), b)))
+            return jnp.sum(jnp.sin(solve(model, sweeps.Matrix(first.f, *rest), b)))
 
         return jax.jit(jax.grad(value, (0, 1)))(first[1:], b)
 
-    got, want = of(tree_solve.solve), of(lambda model, M, b: jnp.linalg.solve(dense(model, M), b))
+    got, want = of(sweeps.solve), of(lambda model, M, b: jnp.linalg.solve(dense(model, M), b))
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
         assert_close(a, b, CLOSE)
     assert error(J.T, J) > 1e-3
@@ -111,18 +113,18 @@ def test_lanes_and_derivatives():
 @pytest.mark.parametrize("name", ["twelve", "three roots", "chain:100"])
 def test_sums_against_masks(name):
     model = model_of(name)
-    above = kinematics.tree(model.topology).above.astype(float)
+    above = tree(model.topology).above.astype(float)
     x = np.random.default_rng(0).normal(size=(len(above), 2, 3)).astype(DTYPE)
     tolerance = 1e-5 if FLOAT32 else 1e-14
-    assert_close(jax.jit(tree_solve.below)(model, x), np.einsum("ij,jkl->ikl", above, x), tolerance)
-    assert_close(jax.jit(tree_solve.above)(model, x), np.einsum("ji,jkl->ikl", above, x), tolerance)
+    assert_close(jax.jit(sweeps.below)(model, x), np.einsum("ij,jkl->ikl", above, x), tolerance)
+    assert_close(jax.jit(sweeps.above)(model, x), np.einsum("ji,jkl->ikl", above, x), tolerance)
 
 
 @pytest.mark.parametrize("name", [*TOPOLOGIES, "chain:100"])
 def test_schedule(name):
     """Every link once, after its children, in O(N) places."""
     t = model_of(name).topology
-    s, n = tree_solve.schedule(t), t.n_links
+    s, n = sweeps.schedule(t), t.n_links
     row = {i: r for r, links in enumerate(s.link.tolist()) for i in links if i < n}
     assert sorted(row) == list(range(n))
     assert np.sum(s.link < n) == n
@@ -144,7 +146,7 @@ def equations(jaxpr) -> int:
 def test_program_does_not_grow_with_the_chain():
     def size(name):
         model, *arguments = problem(name)
-        return [equations(jax.make_jaxpr(g)(model, *arguments).jaxpr) for g in (tree_solve.solve, tree_solve.multiply)]
+        return [equations(jax.make_jaxpr(g)(model, *arguments).jaxpr) for g in (sweeps.solve, sweeps.multiply)]
 
     few = size("chain:10")
     assert few == size("chain:50")
@@ -154,8 +156,8 @@ def test_program_does_not_grow_with_the_chain():
 @pytest.mark.parametrize("name", ["free", "balls", "many joints"])
 def test_lengths_in_the_mass_matrix(name):
     model, rng = random_model(name, 31), np.random.default_rng(32)
-    f = kinematics.frames(model, jnp.asarray(random_q(model, rng), DTYPE))
-    M, x = tree_solve.mass(model, f), jnp.asarray(rng.normal(size=model.nv), DTYPE)
-    dense = np.asarray(atom_parallel.mass_matrix(model, f), float)
-    assert_close(tree_solve.quadratic(model, M, x), x @ dense @ x, 1e-4 if FLOAT32 else 1e-11)
-    assert_close(tree_solve.inverse_quadratic(model, M, x), x @ np.linalg.solve(dense, x), 1e-2 if FLOAT32 else 1e-9)
+    f = transforms.frames(model, jnp.asarray(random_q(model, rng), DTYPE))
+    M, x = sweeps.mass(model, f), jnp.asarray(rng.normal(size=model.nv), DTYPE)
+    dense = np.asarray(parallel.mass_matrix(model, f), float)
+    assert_close(sweeps.quadratic(model, M, x), x @ dense @ x, 1e-4 if FLOAT32 else 1e-11)
+    assert_close(sweeps.inverse_quadratic(model, M, x), x @ np.linalg.solve(dense, x), 1e-2 if FLOAT32 else 1e-9)

@@ -14,7 +14,7 @@ from test_objectives import SCHEMES, draw, library
 
 import pbad_jax as pbad
 from pbad_jax import forces
-from pbad_jax import kinematics as kin
+from pbad_jax.kinematics import manifold, transforms
 
 README = pathlib.Path(__file__).parent.parent / "README.md"
 
@@ -99,16 +99,16 @@ class JointEnergy:
     sloped: bool = dataclasses.field(default=True, metadata={"static": True})
 
     def potential(self, model, at):
-        return self.strength * jnp.sum(kin.transforms(model, at.q)[..., 2, 3] ** 2) / 2
+        return self.strength * jnp.sum(transforms.transforms(model, at.q)[..., 2, 3] ** 2) / 2
 
     def load(self, model, at):
         zero = jnp.zeros(model.nv, model.dtype)
 
         def moved(q, delta):
-            return dataclasses.replace(at, q=kin.retract(model, q, delta))
+            return dataclasses.replace(at, q=manifold.retract(model, q, delta))
 
         def torque(delta):
-            q = kin.retract(model, at.q, delta)
+            q = manifold.retract(model, at.q, delta)
             return -jax.grad(lambda d: self.potential(model, moved(q, d)))(zero)
 
         return pbad.Load(tau=torque(zero), dtau_dq=jax.jacfwd(torque)(zero) if self.sloped else None)

@@ -13,7 +13,7 @@ import pytest
 
 import pbad_jax as pbad
 from pbad_jax import viz
-from pbad_jax.model import Mesh
+from pbad_jax.model.model import Mesh
 from pbad_jax.viz import frames, needs, shapes
 
 PYRAMID = Mesh(

@@ -1,23 +1,16 @@
-"""Forces: what a force is (law.py), and those that are here."""
+"""Forces: what a force is (force.py), and those that are here."""
 
 from pbad_jax.forces.attachments import Anchor, Attachment, connect, weld
 from pbad_jax.forces.body_contact import BodyContact, body_contact
-from pbad_jax.forces.contact_law import Contact, contact
+from pbad_jax.forces.contact_points import ContactPoints, contact_points, joined, points_on
 from pbad_jax.forces.drives import Actuation, JointForce, PDDrive, VectorActuation, joint_force, pd_drive
 from pbad_jax.forces.external import Wrench, wrench
 from pbad_jax.forces.fluid_laws import Drag, Fluid, InertiaBoxes, drag, fluid, inertia_boxes
-from pbad_jax.forces.joint_laws import (
-    Gravity,
-    JointCoupling,
-    JointDamping,
-    JointFriction,
-    JointLimit,
-    JointSpring,
-)
-from pbad_jax.forces.law import Load, Point, Pull, Start, is_conservative, pull, total_load, total_potential
+from pbad_jax.forces.force import Load, Point, Pull, Start, is_conservative, pull, total_load, total_potential
+from pbad_jax.forces.joint_laws import Gravity, JointCoupling, JointDamping, JointFriction, JointLimit, JointSpring
 from pbad_jax.forces.paper import PaperContact, PaperDrag, paper_contact, paper_drag, paper_friction
 from pbad_jax.forces.surfaces import SignedDistance, box, capsule, half_space, height_field, sphere
-from pbad_jax.forces.touching_points import ContactPoints, contact_points, joined, points_on
+from pbad_jax.forces.world_contact import Contact, contact
 
 __all__ = [
     "Actuation",

@@ -15,12 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax import checks, joints
-from pbad_jax import kinematics as kin
+from pbad_jax import checks
 from pbad_jax.errors import ModelError
-from pbad_jax.forces.law import Load, Point, Pull, each_link, place
-from pbad_jax.model import Model
-from pbad_jax.short_sums import short_sum
+from pbad_jax.forces.force import Load, Point, Pull, each_link, place
+from pbad_jax.kinematics import transforms
+from pbad_jax.kinematics.tree import tree
+from pbad_jax.math.small import short_sum
+from pbad_jax.model import joints
+from pbad_jax.model.model import Model
 
 
 @functools.partial(
@@ -129,7 +131,7 @@ def _attach(model: Model, body, other, point, other_point, levers: tuple, how: d
     a, b = _link(model, body, kind), None if other is None else _link(model, other, kind)
     if a == b:
         raise ModelError(f"{kind}: body {body!r} with itself; give two bodies, or one and the world (None)")
-    T = np.asarray(kin.transforms(model, model.q0), float)
+    T = np.asarray(transforms.transforms(model, model.q0), float)
     p = checks.vector(point, 3, f"point of {kind}", ModelError)
     world = T[a][:, :3] @ p + T[a][:, 3]
     R_b, t_b = (np.eye(3), np.zeros(3)) if b is None else (T[b][:, :3], T[b][:, 3])
@@ -176,7 +178,7 @@ def carried(model: Model, link: int) -> np.ndarray | None:
         link = t.link_parent[link]
         if link < 0:
             return None
-    on = kin.tree(t).above[link]
-    T = np.asarray(kin.transforms(model, model.q0), float)[on]
+    on = tree(t).above[link]
+    T = np.asarray(transforms.transforms(model, model.q0), float)[on]
     T = np.concatenate([T, np.broadcast_to([0, 0, 0, 1.0], (len(T), 1, 4))], axis=1)
     return np.sum(T @ np.asarray(model.second_moment, float)[on] @ T.swapaxes(1, 2), axis=0)

@@ -34,13 +34,13 @@ from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.attachments import carried
 from pbad_jax.forces.contact_law import elastic_force, is_elastic, parameters, pressure, rubbing
-from pbad_jax.forces.law import Load, Point, Pull, each_link, place
-from pbad_jax.forces.smooth import ramp
+from pbad_jax.forces.contact_points import contact_points
+from pbad_jax.forces.force import Load, Point, Pull, each_link, place
+from pbad_jax.forces.regularised import ramp
 from pbad_jax.forces.surfaces import TINY, safe_norm
-from pbad_jax.forces.touching_points import contact_points
-from pbad_jax.joints import FIXED, matvec, transpose
-from pbad_jax.model import Model
-from pbad_jax.short_sums import short_sum
+from pbad_jax.math.small import matvec, short_sum, transpose
+from pbad_jax.model.joints import FIXED
+from pbad_jax.model.model import Model
 
 CROWN = 1e-3
 ROUND = ("sphere", "capsule")

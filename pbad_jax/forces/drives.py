@@ -19,13 +19,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax import checks, joints
+from pbad_jax import checks
 from pbad_jax.errors import ModelError
+from pbad_jax.forces.force import Load, Point
 from pbad_jax.forces.joint_laws import extension, extension_slope
-from pbad_jax.forces.law import Load, Point
-from pbad_jax.joints import matvec, transpose
-from pbad_jax.kinematics import take, tree
-from pbad_jax.model import JointInfo, Model
+from pbad_jax.kinematics.tree import tree
+from pbad_jax.math import rotations
+from pbad_jax.math.small import matvec, take, transpose
+from pbad_jax.model.joints import JointInfo
+from pbad_jax.model.model import Model
 
 
 @functools.partial(
@@ -89,22 +91,22 @@ class VectorActuation:
         """τ and its derivatives (nv,nv), one block a joint. In the parent's axes g turns: ∂g/∂δ = [g]."""
         s = _slots(self.joints)
         p = jnp.where(s.ball, at.q[s.p], jnp.asarray([1, 0, 0, 0], at.q.dtype))
-        w, v = joints.quaternion_log(p), at.v[s.v]
+        w, v = rotations.quaternion_log(p), at.v[s.v]
         gear = jnp.where(s.used, self.gear, 0)
         slide, turn = gear[:, :3], gear[:, 3:]
-        turned = jnp.where(s.in_parent, matvec(transpose(joints.rotation(p)), turn), turn)
+        turned = jnp.where(s.in_parent, matvec(transpose(rotations.rotation(p)), turn), turn)
         g = jnp.concatenate([slide, turned], axis=1)
 
         length = jnp.where(s.measured, gear * jnp.concatenate([at.q[s.q], w], axis=1), 0)
         f, open_ = _force(self, at.control, jnp.sum(length, axis=1), jnp.sum(g * v, axis=1))
-        by_length = jnp.concatenate([slide, matvec(transpose(joints.right_jacobian_inverse(w)), turn)], axis=1)
+        by_length = jnp.concatenate([slide, matvec(transpose(rotations.right_jacobian_inverse(w)), turn)], axis=1)
         by_turn = jnp.where(s.in_parent, jnp.cross(v[:, 3:], turned), 0)  # ∂s/∂δ
         df_dq = self.bias[:, 1:2] * jnp.where(s.measured, by_length, 0)
         df_dq = df_dq.at[:, 3:].add(self.bias[:, 2:] * by_turn)
 
         push = g * open_[:, None]
         by_q = push[:, :, None] * df_dq[:, None, :]
-        by_q = by_q.at[:, 3:, 3:].add(jnp.where(s.in_parent[:, :, None], f[:, None, None] * joints.hat(turned), 0))
+        by_q = by_q.at[:, 3:, 3:].add(jnp.where(s.in_parent[:, :, None], f[:, None, None] * rotations.hat(turned), 0))
         by_v = (self.bias[:, 2:] * push)[:, :, None] * g[:, None, :]
         zero, block = jnp.zeros((model.nv, model.nv), f.dtype), (s.v[:, :, None], s.v[:, None, :])
         tau = zero[0].at[s.v].add(g * f[:, None])

@@ -9,8 +9,8 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
-from pbad_jax.forces.law import Load, Point, pull
-from pbad_jax.model import Model
+from pbad_jax.forces.force import Load, Point, pull
+from pbad_jax.model.model import Model
 
 
 @functools.partial(

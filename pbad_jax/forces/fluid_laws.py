@@ -9,9 +9,9 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
-from pbad_jax.forces.law import Load, Point, Pull, each_link, place, pull
-from pbad_jax.model import Model
-from pbad_jax.short_sums import short_sum
+from pbad_jax.forces.force import Load, Point, Pull, each_link, place, pull
+from pbad_jax.math.small import short_sum
+from pbad_jax.model.model import Model
 
 
 def mass_pull(model: Model, weight: jax.Array, W: jax.Array) -> tuple[Pull, jax.Array]:

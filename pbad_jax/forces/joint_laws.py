@@ -8,13 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax import joints
-from pbad_jax.forces.law import Load, Point
-from pbad_jax.forces.smooth import positive, ramp, sliding
-from pbad_jax.joints import matvec
-from pbad_jax.kinematics import tree
-from pbad_jax.model import Model
-from pbad_jax.short_sums import short_sum
+from pbad_jax.forces.force import Load, Point
+from pbad_jax.forces.regularised import positive, ramp, sliding
+from pbad_jax.kinematics.tree import tree
+from pbad_jax.math import rotations
+from pbad_jax.math.small import matmul, matvec, short_sum
+from pbad_jax.model.model import Model
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
@@ -59,8 +58,8 @@ def extension(model: Model, rest: jax.Array, q: jax.Array) -> jax.Array:
     t = tree(model.topology)
     d = jnp.zeros(model.nv, q.dtype).at[t.scalar_v].set(q[t.scalar_q] - rest[t.scalar_q])
     if t.balls.size:
-        p = joints.quaternion_product(joints.quaternion_inverse(rest[t.ball_q]), q[t.ball_q])
-        d = d.at[t.ball_v].set(joints.quaternion_log(p))
+        p = rotations.quaternion_product(rotations.quaternion_inverse(rest[t.ball_q]), q[t.ball_q])
+        d = d.at[t.ball_v].set(rotations.quaternion_log(p))
     return d
 
 
@@ -69,7 +68,7 @@ def extension_slope(model: Model, weight: jax.Array, d: jax.Array) -> jax.Array:
     t = tree(model.topology)
     if not t.balls.size:
         return weight
-    J = joints.right_jacobian_inverse(d[t.ball_v])
+    J = rotations.right_jacobian_inverse(d[t.ball_v])
     rows, columns = t.ball_v[:, :, None], t.ball_v[:, None, :]
     return jnp.diag(weight).at[rows, columns].set(weight[t.ball_v][..., None] * J)
 
@@ -112,7 +111,7 @@ class JointFriction:
 )
 @dataclasses.dataclass(frozen=True)
 class JointLimit:
-    """Soft ends of the joints' ranges: k ramp(x) g(1 + χ ẋ) for an excess x; ramp and g as in smooth.py.
+    """Soft ends of the joints' ranges: k ramp(x) g(1 + χ ẋ) for an excess x; ramp and g as in regularised.py.
 
     Hinges and slides: x beyond `range`. Balls: x of the whole rotation's angle beyond `angle`, without damping.
     """
@@ -165,7 +164,7 @@ class JointLimit:
 
     def _rotation(self, model: Model, q: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Rotation vectors (nball,3) and their length (nball,), with a finite slope at zero."""
-        d = joints.quaternion_log(q[tree(model.topology).ball_q])
+        d = rotations.quaternion_log(q[tree(model.topology).ball_q])
         square = short_sum(d * d)
         small = square < 1e-12
         return d, jnp.where(small, 0.0, jnp.sqrt(jnp.where(small, 1.0, square)))
@@ -180,7 +179,7 @@ class JointLimit:
         along = axis[:, :, None] * axis[:, None, :]
         across = (jnp.eye(3, dtype=q.dtype) - along) * (F / jnp.where(turn > 0, turn, 1.0))[:, None, None]
         by_d = -k[:, None, None] * (slope[:, None, None] * along + across)
-        return -(k * F)[:, None] * axis, joints.matmul(by_d, joints.right_jacobian_inverse(d))
+        return -(k * F)[:, None] * axis, matmul(by_d, rotations.right_jacobian_inverse(d))
 
 
 @functools.partial(

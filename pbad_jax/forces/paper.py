@@ -12,10 +12,10 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.forces import surfaces
+from pbad_jax.forces.contact_points import ContactPoints, check_points, contact_points
 from pbad_jax.forces.fluid_laws import mass_pull
-from pbad_jax.forces.law import Load, Point, Pull, place
-from pbad_jax.forces.touching_points import ContactPoints, check_points, contact_points
-from pbad_jax.model import Model
+from pbad_jax.forces.force import Load, Point, Pull, place
+from pbad_jax.model.model import Model
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["D"], meta_fields=["at"])

@@ -16,11 +16,12 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from pbad_jax.build import _dtype, build_model
+from pbad_jax.builders.build_model import build_model
+from pbad_jax.checks import float_dtype
 from pbad_jax.errors import ModelError, ModelFileError, OptionError, UnsupportedFeatureError, UnsupportedFeatureWarning
-from pbad_jax.io import compiled, mjcf, urdf
+from pbad_jax.io import mjcf, mujoco_model, urdf
 from pbad_jax.io.safety import Budget, Node, Roots, cut, nearest, parse, read_bytes, serialise
-from pbad_jax.model import Model, with_forces
+from pbad_jax.model.model import Model, with_forces
 
 Source = str | os.PathLike[str]
 Folders = Source | Iterable[Source]
@@ -110,7 +111,7 @@ def _load(
     """
     if isinstance(package_dirs, str | os.PathLike):
         package_dirs = (package_dirs,)
-    _dtype(dtype)
+    float_dtype(dtype)
     mjcf.mujoco_module()
     root, roots, budget = _read(source, package_dirs)
     if root.tag == "mujoco":
@@ -122,7 +123,7 @@ def _load(
             f"{root.where}: the root element is <{cut(root.tag)}>; it must be <mujoco> (MJCF) or <robot> (URDF)"
         )
     mj_model, messages = _compile(prepared, floating_base)
-    converted = compiled.convert(mj_model, prepared.shapes)
+    converted = mujoco_model.convert(mj_model, prepared.shapes)
     unsupported = tuple(prepared.unsupported + converted.unsupported)
     if unsupported and not lenient:
         raise _unsupported(root.file, unsupported)
@@ -144,7 +145,7 @@ def _read(source, package_dirs) -> tuple[Node, Roots, Budget]:
     return parse(data, str(path), budget), Roots(path.parent, package_dirs), budget
 
 
-def _build(file: str, prepared: mjcf.Prepared, converted: compiled.Converted, dtype) -> Model:
+def _build(file: str, prepared: mjcf.Prepared, converted: mujoco_model.Converted, dtype) -> Model:
     inactive = prepared.inactive + converted.inactive
     name = prepared.name or (Path(file).stem if file != "<text>" else "model")
     try:

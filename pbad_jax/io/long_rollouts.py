@@ -27,14 +27,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax import batch
 from pbad_jax.errors import CheckpointError, OptionError
 from pbad_jax.io.trajectories import UNREADABLE, written_whole
-from pbad_jax.model import Model, State
-from pbad_jax.options import Options
-from pbad_jax.progress import report_progress
-from pbad_jax.step_info import StepInfo, names
-from pbad_jax.stepping import Trajectory
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import State
+from pbad_jax.rollouts import batch
+from pbad_jax.rollouts.progress import report_progress
+from pbad_jax.rollouts.rollout import Trajectory
+from pbad_jax.step.info import StepInfo, names
+from pbad_jax.step.options import Options
 
 FORMAT = "pbad_jax long rollout"
 FORMAT_VERSION = 1

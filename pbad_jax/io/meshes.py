@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from pbad_jax.io.safety import MAX_BYTES
-from pbad_jax.model import Mesh
+from pbad_jax.model.model import Mesh
 
 
 def read_mesh(path: Path, scale=(1.0, 1.0, 1.0)) -> Mesh:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pbad_jax.build import Geom
+from pbad_jax.builders.descriptions import Geom
 from pbad_jax.errors import ModelFileError, UnsupportedFeatureError
 from pbad_jax.io.safety import MAX_BODIES, MAX_BYTES, MAX_ELEMENTS, Budget, Node, Roots, cut, numbers, parse, read_bytes
 

@@ -29,12 +29,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.energy import kinetic_energy, potential_energy
+from pbad_jax.dynamics.energy import kinetic_energy, potential_energy
 from pbad_jax.errors import StateError
-from pbad_jax.kinematics import forward_kinematics
-from pbad_jax.model import Model, make_state
-from pbad_jax.step_info import StepInfo
-from pbad_jax.stepping import Trajectory
+from pbad_jax.kinematics.transforms import forward_kinematics
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import make_state
+from pbad_jax.rollouts.rollout import Trajectory
+from pbad_jax.step.info import StepInfo
 
 FORMAT = "pbad_jax trajectory"
 FORMAT_VERSION = 1

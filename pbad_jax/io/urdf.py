@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from pbad_jax.build import Geom
+from pbad_jax.builders.descriptions import Geom
 from pbad_jax.errors import ModelFileError, UnsupportedFeatureError
-from pbad_jax.inertia import inertia_from_central_moment
 from pbad_jax.io.meshes import read_mesh
 from pbad_jax.io.mjcf import Prepared, rotation
 from pbad_jax.io.safety import MAX_BODIES, Node, Roots, cut, nearest, numbers
-from pbad_jax.model import Mesh
+from pbad_jax.model.inertia import inertia_from_central_moment
+from pbad_jax.model.model import Mesh
 
 MIN_MASS = 1e-5  # kg; lighter inertials are left out, as massless frames
 _TYPES = ("revolute", "continuous", "prismatic", "fixed", "floating", "planar")

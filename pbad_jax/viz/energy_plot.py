@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.energy import kinetic_energy, potential_energy
+from pbad_jax.dynamics.energy import kinetic_energy, potential_energy
 from pbad_jax.errors import OptionError, StateError, Status
 from pbad_jax.io.trajectories import written_whole
-from pbad_jax.model import Model, make_state
-from pbad_jax.step_info import StepInfo
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import make_state
+from pbad_jax.step.info import StepInfo
 from pbad_jax.viz.needs import need
 
 

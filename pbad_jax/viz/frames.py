@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import OptionError, StateError
-from pbad_jax.joints import quaternion_product
-from pbad_jax.kinematics import difference, forward_kinematics, retract
-from pbad_jax.model import Model
+from pbad_jax.kinematics.manifold import difference, retract
+from pbad_jax.kinematics.transforms import forward_kinematics
+from pbad_jax.math.rotations import quaternion_product
+from pbad_jax.model.model import Model
 from pbad_jax.viz.shapes import Shape
 
 IDENTITY = np.array([1.0, 0.0, 0.0, 0.0])

@@ -8,9 +8,9 @@ import dataclasses
 import jax
 import numpy as np
 
-from pbad_jax.build import Geom
-from pbad_jax.kinematics import forward_kinematics, length_scale
-from pbad_jax.model import Mesh, Model
+from pbad_jax.builders.descriptions import Geom
+from pbad_jax.kinematics.transforms import forward_kinematics, length_scale
+from pbad_jax.model.model import Mesh, Model
 
 SIDES = 32  # of a circle
 COLORS = np.array([[0.13, 0.35, 0.65, 1.0], [0.93, 0.55, 0.14, 1.0]])  # of bodies in turn, where none is given

@@ -1,0 +1,1 @@
+"""What a derivative is worth: linearisation of a step, and checks against differences."""

@@ -1,0 +1,170 @@
+"""Actuators: what a control drives, described in Python and checked."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax.checks import interval, known, number, unique, vector
+from pbad_jax.errors import ModelError
+from pbad_jax.forces.drives import Actuation, VectorActuation, chosen
+from pbad_jax.model.joints import JointInfo
+from pbad_jax.model.model import Model
+
+
+@dataclasses.dataclass(frozen=True)
+class Actuator:
+    """force = clip(gain · clip(control) + bias · (1, length, speed)); the joint feels gear · force.
+
+    MuJoCo's motor (gain 1, bias 0), position servo (gain kp, bias (0, −kp, −kv)), velocity servo and general
+    affine actuator. length = gear · q, speed = gear · v; the length of a ball is gear · its rotation vector, that of a
+    free joint is 0.
+
+    Attributes:
+        joint: its name; any but a fixed one.
+        name: unique; default that of the joint and "_actuator".
+        gear: one number for a hinge or a slide; else one for each degree of freedom: universal (2,), planar and ball
+            (3,), free (6,).
+        gain: force per control; N, or N m where the gear is a plain number of a hinge.
+        bias: (3,) force, force per length, force per speed.
+        control_range, force_range: (low, high), None = unlimited.
+        in_parent: whether the gear of a ball, or of a free joint's rotation, is in the axes of the body's parent
+            instead of its own (MuJoCo's jointinparent).
+    """
+
+    joint: str
+    name: str = ""
+    gear: Any = 1.0
+    gain: float = 1.0
+    bias: Any = (0.0, 0.0, 0.0)
+    control_range: Any = None
+    force_range: Any = None
+    in_parent: bool = False
+
+
+def with_actuators(model: Model, *actuators: Actuator) -> Model:
+    """The model with more actuators; their controls come after those that it has.
+
+    Args:
+        model: from a file, from `build_model`, or any other.
+        *actuators: as for `build_model`.
+
+    Raises:
+        ModelError: an unknown or fixed joint, a name that is taken, bad numbers.
+    """
+    t = model.topology
+    drives = [check_actuator(a, t.joints) for a in actuators]
+    names = t.actuator_names + tuple(d.name for d in drives)
+    unique(list(names), "actuator")
+
+    def leaf(x, *shape):
+        return jnp.asarray(np.asarray(x, float).reshape(shape), model.dtype)
+
+    more = tuple(actuation(drives, leaf, first=model.nu))
+    topology = dataclasses.replace(t, actuator_names=names)
+    return dataclasses.replace(model, topology=topology, forces=model.forces + more)
+
+
+def motors(model: Model, joints: str | Sequence[str] | None = None) -> list[Actuator]:
+    """One motor for each degree of freedom: the control is the generalised force itself, N or N m, in the order of v.
+
+    `with_actuators(model, *motors(model))` gives a model without actuators a control (nv,); a ball's three act about
+    the axes of its body, a free joint's first three along those of the world.
+
+    Args:
+        model: the model.
+        joints: a name or names, in the order that is wanted; default all that move.
+
+    Raises:
+        ModelError: an unknown or fixed joint.
+    """
+    out = []
+    for joint in chosen(model, joints, "motors"):
+        for k, gear in enumerate(np.eye(joint.nv)):
+            single = joint.nv == 1
+            name = f"{joint.name}_motor" if single else f"{joint.name}_motor{k}"
+            out.append(Actuator(joint.name, name, gear=1.0 if single else gear))
+    return out
+
+
+class Drive(NamedTuple):
+    """A checked Actuator."""
+
+    name: str
+    joint: JointInfo
+    in_parent: bool
+    gear: np.ndarray  # one entry a degree of freedom
+    gain: float
+    bias: np.ndarray
+    control_range: tuple[float, float]
+    force_range: tuple[float, float]
+
+
+def check_actuator(a: Actuator, joints: Sequence[JointInfo]) -> Drive:
+    """An actuator of one of these joints.
+
+    Raises:
+        ModelError: no Actuator, an unknown or fixed joint, a gear of the wrong length, bad numbers.
+    """
+    if not isinstance(a, Actuator):
+        raise ModelError(f"{a!r:.60} is no actuator; make one with Actuator(joint)")
+    name = a.name or f"{a.joint}_actuator"
+    where = f"actuator {name!r}"
+    joint = joints[known(a.joint, [j.name for j in joints], f"joint of {where}")]
+    if not joint.nv:
+        raise ModelError(f"{where}: joint {a.joint!r} is fixed; give one that moves")
+    what = f"gear of {where}"
+    single = joint.nv == 1
+    gear = [number(a.gear, what)] if single else vector(a.gear, joint.nv, f"{what} on the {joint.type} {joint.name!r}")
+    return Drive(
+        name, joint, bool(a.in_parent), np.asarray(gear), number(a.gain, f"gain of {where}"),
+        vector(a.bias, 3, f"bias of {where}"), interval(a.control_range, f"control_range of {where}"),
+        interval(a.force_range, f"force_range of {where}"),
+    )  # fmt: skip
+
+
+def actuation(drives: Sequence[Drive], leaf: Callable, first: int = 0) -> list[Actuation | VectorActuation]:
+    """The forces of these actuators, whose controls begin at `first`.
+
+    leaf: makes (array, *shape) an array of the model's dtype.
+    """
+    single = [_single(d) for d in drives]
+    out: list[Actuation | VectorActuation] = []
+    alone = [(i, d, k) for i, (d, k) in enumerate(zip(drives, single)) if k is not None]
+    if alone:
+        law = _law([d for _, d, _ in alone], leaf)
+        gear = leaf([d.gear[k] for _, d, k in alone], len(alone))
+        q, v = (tuple(getattr(d.joint, x) + k for _, d, k in alone) for x in "qv")
+        out.append(Actuation(gear, **law, u_index=tuple(first + i for i, *_ in alone), q_index=q, v_index=v))
+    rest = [(i, d) for i, (d, k) in enumerate(zip(drives, single)) if k is None]
+    if rest:
+        law = _law([d for _, d in rest], leaf)
+        gear = leaf([_places(d) for _, d in rest], len(rest), 6)
+        where = tuple((d.joint.type, d.joint.q, d.joint.v, d.in_parent) for _, d in rest)
+        out.append(VectorActuation(gear, **law, u_index=tuple(first + i for i, _ in rest), joints=where))
+    return out
+
+
+def _single(d: Drive) -> int | None:
+    """Which one hinge or slide of its joint it drives; None where it is not one."""
+    moves = np.flatnonzero(d.gear)
+    if d.joint.nv == 1:
+        return 0
+    return int(moves[0]) if d.joint.type in ("universal", "planar") and len(moves) == 1 else None
+
+
+def _places(d: Drive) -> np.ndarray:
+    """The gear in six places, a ball's in the last three."""
+    return np.r_[np.zeros(3), d.gear] if d.joint.type == "ball" else np.r_[d.gear, np.zeros(6 - len(d.gear))]
+
+
+def _law(drives: Sequence[Drive], leaf: Callable) -> dict[str, Any]:
+    n = len(drives)
+    return {
+        "gain": leaf([d.gain for d in drives], n),
+        "bias": leaf([d.bias for d in drives], n, 3),
+        "control_range": leaf([d.control_range for d in drives], n, 2),
+        "force_range": leaf([d.force_range for d in drives], n, 2),
+    }

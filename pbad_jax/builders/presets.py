@@ -1,0 +1,148 @@
+"""Ready-made models: the chain, the swimmer and the spider of the paper."""
+
+import numbers
+
+import numpy as np
+
+from pbad_jax.builders.actuators import Actuator
+from pbad_jax.builders.build_model import build_model
+from pbad_jax.builders.descriptions import Body, Geom, Joint
+from pbad_jax.errors import ModelError
+from pbad_jax.forces import contact, fluid
+from pbad_jax.model import inertia
+from pbad_jax.model.model import Model, with_forces
+
+_X_TO_Z = (np.sqrt(0.5), 0.0, np.sqrt(0.5), 0.0)
+
+
+def chain(n: int, *, joint: str = "universal", length: float = 1.0, mass: float = 1.0, radius: float = 0.05,
+          gravity=(0.0, 0.0, -9.81), dtype=None) -> Model:  # fmt: skip
+    """N capsule links in a row that hang along −z from the origin at q = 0.
+
+    Args:
+        n: number of links. joint: "universal" (hinge x, then hinge y), "hinge" (about x) or "ball".
+        length, mass, radius: of each link; m, kg, m. Lists of n give every link its own.
+        gravity: (3,) m/s². dtype: see build_model.
+
+    Raises:
+        ModelError: n < 1, an unknown joint, or a mass or size that is not positive.
+    """
+    if isinstance(n, bool) or not isinstance(n, numbers.Integral) or n < 1:
+        raise ModelError(f"chain: n is {n!r}; it must be an integer ≥ 1")
+    if joint not in ("universal", "hinge", "ball"):
+        raise ModelError(f"chain: joint is {joint!r}; choose 'universal', 'hinge' or 'ball'")
+    sizes = {k: _per_link(x, n, k) for k, x in (("length", length), ("mass", mass), ("radius", radius))}
+    axis = {"universal": ((1, 0, 0), (0, 1, 0)), "hinge": (1, 0, 0), "ball": None}[joint]
+    bodies = []
+    for i, (l, m, r) in enumerate(zip(sizes["length"], sizes["mass"], sizes["radius"])):
+        bodies.append(
+            Body(
+                name=f"link{i}",
+                parent=None if i == 0 else i - 1,
+                position=(0, 0, 0 if i == 0 else -sizes["length"][i - 1]),
+                mass=m,
+                com=(0, 0, -l / 2),
+                inertia=inertia.solid_capsule(m, r, l),
+                joints=[Joint(joint, axis, name=f"joint{i}")],
+                geoms=[Geom("capsule", (r, l / 2), (0, 0, -l / 2))],
+            )
+        )
+    return build_model(bodies, gravity=gravity, name=f"chain:{n}", dtype=dtype)
+
+
+def swimmer(
+    n: int = 4,
+    *,
+    length: float = 1.0,
+    radius: float = 0.1,
+    density: float = 1000.0,
+    water: tuple[float, float] | None = (200.0, 100.0),
+    dtype=None,
+) -> Model:
+    """N capsule links floating in the horizontal plane, driven at the n − 1 hinges between them.
+
+    The root is planar (slides x, y, hinge z), there is no gravity; links lie along −x. Controls are torques, N m.
+
+    Args:
+        n: number of links, ≥ 2. length, radius: m. density: kg/m³. dtype: see build_model.
+        water: resistance across and along the links, N s/m² per metre (forces.fluid); None, no water.
+    """
+    if isinstance(n, bool) or not isinstance(n, numbers.Integral) or n < 2:
+        raise ModelError(f"swimmer: n is {n!r}; it must be an integer ≥ 2")
+    length, radius, density = (
+        float(_per_link(x, 1, k)[0]) for k, x in (("length", length), ("radius", radius), ("density", density))
+    )
+    mass = density * np.pi * radius**2 * (length + 4 / 3 * radius)
+    I = np.diag(np.roll(np.diag(inertia.solid_capsule(mass, radius, length)), 1))  # along x instead of z
+    bodies = []
+    for i in range(n):
+        joint = (
+            Joint("planar", name="root") if i == 0 else Joint("hinge", (0, 0, 1), name=f"joint{i}", range=(-1.75, 1.75))
+        )
+        bodies.append(
+            Body(
+                name=f"link{i}",
+                parent=None if i == 0 else i - 1,
+                position=(0 if i == 0 else -length, 0, 0),
+                mass=mass,
+                com=(-length / 2, 0, 0),
+                inertia=I,
+                joints=[joint],
+                geoms=[Geom("capsule", (radius, length / 2), (-length / 2, 0, 0), _X_TO_Z)],
+            )
+        )
+    drives = [Actuator(f"joint{i}", name=f"motor{i}") for i in range(1, n)]
+    model = build_model(bodies, actuators=drives, gravity=(0, 0, 0), name="swimmer", dtype=dtype)
+    return model if water is None else with_forces(model, fluid(model, *water))
+
+
+def spider(legs: int = 4, *, gravity=(0.0, 0.0, -9.81), ground: bool = True, dtype=None) -> Model:
+    """A free ball with legs of two capsules each: hips of two hinges, hinged knees, a motor on every hinge.
+
+    At q0 the torso's centre is 0.75 m above the origin. Controls are in the order yaw, pitch, knee of every leg.
+
+    Args:
+        legs: ≥ 1. gravity: (3,) m/s². dtype: see build_model.
+        ground: whether the plane z = 0 is there to stand on (forces.contact).
+    """
+    if isinstance(legs, bool) or not isinstance(legs, numbers.Integral) or legs < 1:
+        raise ModelError(f"spider: legs is {legs!r}; it must be an integer ≥ 1")
+    r, thigh, shin, thin = 0.25, 0.4, 0.6, 0.06
+    bodies = [
+        Body("torso", 10.0, inertia=inertia.solid_sphere(10.0, r), position=(0, 0, 0.75),
+             joints=[Joint("free", name="root")], geoms=[Geom("sphere", (r,))])
+    ]  # fmt: skip
+    drives = []
+    for k in range(legs):
+        angle = 2 * np.pi * k / legs
+        turn = (np.cos(angle / 2), 0, 0, np.sin(angle / 2))
+        drop = (np.cos(0.6), 0, np.sin(0.6), 0)  # the shin points 1.2 rad down from the thigh
+        for name, parent, l, m, position, quaternion, hinges in (
+            (f"thigh{k}", "torso", thigh, 0.5, (r * np.cos(angle), r * np.sin(angle), 0), turn,
+             [Joint("hinge", (0, 0, 1), name=f"yaw{k}", damping=0.5, range=(-1.0, 1.0)),
+              Joint("hinge", (0, 1, 0), name=f"pitch{k}", damping=0.5, range=(-1.0, 1.0))]),
+            (f"shin{k}", f"thigh{k}", shin, 0.4, (thigh, 0, 0), drop,
+             [Joint("hinge", (0, 1, 0), name=f"knee{k}", damping=0.5, range=(-1.0, 1.0))]),
+        ):  # fmt: skip
+            I = np.diag(np.roll(np.diag(inertia.solid_capsule(m, thin, l)), 1))
+            bodies.append(
+                Body(name, m, (l / 2, 0, 0), I, parent, position, quaternion, hinges,
+                     [Geom("capsule", (thin, l / 2), (l / 2, 0, 0), _X_TO_Z)])
+            )  # fmt: skip
+        for joint in ("yaw", "pitch", "knee"):
+            drives.append(Actuator(f"{joint}{k}", name=f"{joint}_motor{k}", gear=30.0, control_range=(-1, 1)))
+    model = build_model(
+        bodies, actuators=drives, gravity=gravity, name="spider", dtype=dtype,
+        world_geoms=[Geom("plane", (0, 0, 0.05), rgba=(0.85, 0.86, 0.88, 1.0))] if ground else [],
+    )  # fmt: skip
+    return with_forces(model, contact(model)) if ground else model
+
+
+def _per_link(x, n: int, name: str) -> np.ndarray:
+    try:
+        values = np.broadcast_to(np.asarray(x, float), (n,))
+    except (TypeError, ValueError):
+        raise ModelError(f"{name} is {x!r:.60}; wanted one number or {n}") from None
+    if not np.all(np.isfinite(values)) or not np.all(values > 0):
+        raise ModelError(f"{name} is {x!r:.60}; it must be positive and finite")
+    return values

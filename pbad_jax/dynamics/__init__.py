@@ -1,0 +1,1 @@
+"""The continuous system at one instant: generalised forces, energies, and Newton–Euler dynamics."""

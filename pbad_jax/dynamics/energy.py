@@ -1,0 +1,45 @@
+"""Energies, momenta and gaps of a state."""
+
+import jax
+import jax.numpy as jnp
+
+from pbad_jax.dynamics.instant import instant_of
+from pbad_jax.forces.force import total_potential
+from pbad_jax.kinematics import transforms
+from pbad_jax.math import rotations
+from pbad_jax.math.small import matmul, matvec, transpose
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import State
+
+
+def kinetic_energy(model: Model, state: State) -> jax.Array:
+    """½ Σ tr(V M Vᵀ) + ½ armature v² = ½ vᵀ mass_matrix v, J."""
+    V = transforms.velocity_field(model, transforms.frames(model, state.q), state.v)
+    return 0.5 * jnp.sum(matmul(V, model.second_moment) * V) + 0.5 * jnp.sum(model.armature * state.v**2)
+
+
+def potential_energy(model: Model, state: State) -> jax.Array:
+    """Potential energy of all forces that have one (gravity, springs, contact), J; gravity's is zero at the origin."""
+    return total_potential(model, instant_of(model, state, jnp.zeros(model.nu, model.dtype)))
+
+
+def linear_momentum(model: Model, state: State) -> jax.Array:
+    """Σ m ċ, (3,) kg m/s."""
+    V = transforms.velocity_field(model, transforms.frames(model, state.q), state.v)
+    return jnp.sum(matvec(V, model.second_moment[:, :, 3]), axis=0)
+
+
+def angular_momentum(model: Model, state: State) -> jax.Array:
+    """∫ρ P × Ṗ about the world's origin, (3,) kg m²/s."""
+    f = transforms.frames(model, state.q)
+    V = transforms.velocity_field(model, f, state.v)
+    return rotations.vee(jnp.sum(matmul(matmul(V, model.second_moment), transpose(f.T)), axis=0))
+
+
+def loop_gaps(model: Model, state: State) -> tuple[jax.Array, ...]:
+    """By how much every attachment and joint coupling is open, in the order of `model.forces`.
+
+    An attachment gives (c,3) for its pairs, m, or for pairs of directions about rad; a coupling (e,) rad or m.
+    """
+    at = instant_of(model, state, jnp.zeros(model.nu, model.dtype))
+    return tuple(force.gap(model, at) for force in model.forces if hasattr(force, "gap"))

@@ -1,0 +1,92 @@
+"""The system at one instant: generalised forces, damping, accelerations."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from pbad_jax.atom import sweeps
+from pbad_jax.atom.operator import TWINS, Mass, mass, pullback, solve
+from pbad_jax.dynamics import point_forces
+from pbad_jax.forces.force import Load, Point, field_of, instant, total_load
+from pbad_jax.kinematics import joint_field, transforms
+from pbad_jax.kinematics.joint_field import Field
+from pbad_jax.kinematics.tree import tree
+from pbad_jax.math.small import matmul
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import State
+
+
+class Damping(NamedTuple):
+    """−∂(generalised force)/∂v: of the joints (nv,) or (nv,nv), and of the links' points, a form (N,6,6)."""
+
+    joints: jax.Array
+    links: jax.Array | None
+
+
+def damped(model: Model, f: transforms.Frames, M: Mass, damping: Damping) -> Mass:
+    """M + damping."""
+    if isinstance(M, sweeps.Matrix):
+        t = tree(model.topology)
+        d, blocks = joint_field.on_joints(model, damping.joints)
+        return M._replace(d=M.d + d.at[t.ball_v].set(0.0), blocks=blocks, form=damping.links)
+    total = M + joint_field.as_matrix(damping.joints)
+    return total if damping.links is None else total + point_forces.twist_form(model, f, f, damping.links)
+
+
+def damping_of(model: Model, f: transforms.Frames, load: Load, scale) -> Damping | None:
+    """Scale × the Damping of a load at frames f, couplings of links left out; None if nothing depends on velocities."""
+    alone = [p for p in load.pulls if not p.couples]
+    links = point_forces.total_link_form(model, f, f, alone, [p.by_V for p in alone])
+    if load.dtau_dv is None and links is None:
+        return None
+    joint = jnp.zeros_like(model.armature) if load.dtau_dv is None else -scale * load.dtau_dv
+    return Damping(joint, None if links is None else -scale * links)
+
+
+def generalised_force(model: Model, f: transforms.Frames, load: Load, A=None, **how) -> jax.Array:
+    """τ − ∂T/∂q · (∂Q/∂T + A) (nv,), N or N m: the forces of a Load, less an inertial field A."""
+    tau = jnp.zeros(model.nv, f.T.dtype) if load.tau is None else load.tau
+    for field in (A, field_of(load, model.topology.n_links)):
+        tau = tau if field is None else tau - pullback(model, f, field, **how)
+    return tau
+
+
+def instant_of(model: Model, state: State, control: jax.Array) -> Point:
+    """A state by itself as a Point."""
+    f = transforms.frames(model, state.q)
+    return instant(state.q, state.v, f.T, transforms.velocity_field(model, f, state.v), state.time, control)
+
+
+def coupling(model: Model) -> list[str]:
+    """The forces that couple links or joints, which makes a loop of the tree. Nothing is computed."""
+
+    def loads(model: Model) -> list[Load]:
+        q, v = model.q0, jnp.zeros_like(model.armature)
+        T = transforms.transforms(model, q)
+        at = instant(q, v, T, T, jnp.zeros((), model.dtype), jnp.zeros(model.nu, model.dtype))
+        return [f.load(model, at) for f in model.forces]
+
+    def couples(force, load: Load) -> bool:
+        full = any(x is not None and x.ndim == 2 for x in (load.dtau_dq, load.dtau_dv))
+        return any(p.couples for p in load.pulls) or (full and not getattr(force, "alone", False))
+
+    return [type(f).__name__ for f, load in zip(model.forces, jax.eval_shape(loads, model)) if couples(f, load)]
+
+
+def joint_acceleration(model: Model, q, v, time, control, **how) -> jax.Array:
+    """Joint acceleration (nv,) of the continuous system at (q, v): what a step tends to as dt → 0."""
+    L = transforms.local_transforms(model, q)
+    T = TWINS[how.get("twin", "parallel")].world_transforms(model, L)
+    f = transforms.with_screws(model, transforms.shift(T, transforms.center_of_mass(model, T)), L)
+    load = total_load(
+        model, instant(q, v, T, transforms.velocity_field(model, f, v), jnp.asarray(time, model.dtype), control)
+    )
+    A = matmul(transforms.centripetal_field(model, f, v), model.second_moment)
+    return solve(model, mass(model, f, **how), generalised_force(model, f, load, A, **how))
+
+
+def acceleration_field(model: Model, f: transforms.Frames, z: jax.Array, v: jax.Array, a: jax.Array) -> Field:
+    """Second time derivative of the field at frames f, increment z, velocity v, joint acceleration a."""
+    T = transforms.velocity_field(model, f, a) + transforms.centripetal_field(model, f, v)
+    return Field(T, joint_field.second_rate(model, v, a, z))

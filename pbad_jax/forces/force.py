@@ -1,0 +1,202 @@
+"""What a force is: a small pytree with one method, `load`, evaluated at every stage of a step, or once a step.
+
+    class MyForce:                                   # a frozen dataclass registered as a pytree
+        at = "stages"                                # or "step": one implicit impulse a step, see below
+        conservative = True                          # whether `potential` is all there is to it
+        bends = False                                # whether it differs with `at.bend`
+        alone = False                                # whether its (nv,nv) slopes join no two joints
+        def load(self, model, at: Point) -> Load:    # what it does at one instant
+        def potential(self, model, at: Point):       # optional, J: enters `potential_energy`
+
+A Load has three kinds of entries, each with the derivatives that keep the Newton matrix exact:
+
+* `pulls`, forces at points of the links: f (N) and ∂f/∂P, ∂f/∂V by the points' positions and velocities. Because the
+  transforms are affine, so is every point: P = T u with u = (p, 1) fixed in the link; u = (p, 0) gives a direction.
+* `tau` (nv,), forces in the joints, and their derivatives, each a diagonal (nv,) or a full (nv,nv) matrix; by q along
+  q ⊕ δ (body-frame rotation vectors for ball and free joints).
+* `field` (N,3,4), ∂Q/∂T^l where it does not depend on the state (gravity): the entrywise product with a virtual
+  displacement δT is minus its work.
+
+`pull` writes f and both derivatives from a law of a few points, by autodiff of that law alone.
+
+Where in the step. "stages": at every stage, which keeps the scheme's order; for everything smooth. "step": one impulse
+at the start of the step, evaluated implicitly at its end with the mean rates of the step; for what is stiff and
+one-sided (contact, limits), which inside a step longer than the contact would let high orders make energy.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax.math.small import short_sum
+from pbad_jax.model.model import Model
+
+
+class Start(NamedTuple):
+    """The start of the step, time k."""
+
+    q: jax.Array  # (nq,)
+    v: jax.Array  # (nv,)
+    T: jax.Array  # (N,3,4)
+    V: jax.Array  # (N,3,4)
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["q", "v", "T", "V", "time", "control", "start", "dt"],
+    meta_fields=["bend"],
+)
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """Where a force is evaluated: one instant of one lane."""
+
+    q: jax.Array  # (nq,) rad, m
+    v: jax.Array  # (nv,) rad/s, m/s: the rates of the scheme at this stage, or the mean rates of the step
+    T: jax.Array  # (N,3,4) world transforms of the links, m
+    V: jax.Array  # (N,3,4) their rates
+    time: jax.Array  # () s
+    control: jax.Array  # (nu,)
+    start: Start
+    dt: jax.Array  # () s, the step
+    bend: str = "exact"  # or "straight", "chord": how laws that bend are wanted on the way to a solution, see `bends`
+
+
+def instant(q, v, T, V, time, control) -> Point:
+    """A Point by itself, in no step: it is its own start, and dt is 1 s."""
+    return Point(q, v, T, V, time, control, Start(q, v, T, V), jnp.ones((), q.dtype))
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["u", "force", "by_P", "by_V"], meta_fields=["links"])
+@dataclasses.dataclass(frozen=True)
+class Pull:
+    """Forces at c clusters of n points each; within a cluster every force may depend on every point.
+
+    Attributes:
+        links: the link of every cluster (c numbers), or of every point (c tuples of n numbers). Clusters on one link
+            cost little and fit the O(N) solve; the others couple links.
+        u: (c,n,4) points in their links' frames: (p, 1) m, or (p, 0) for a direction.
+        force: (c,n,3) N.
+        by_P, by_V: (c,n,3,n,3) N/m and N s/m, or None for zero.
+    """
+
+    links: tuple
+    u: jax.Array
+    force: jax.Array
+    by_P: jax.Array | None = None
+    by_V: jax.Array | None = None
+
+    @property
+    def couples(self) -> bool:
+        """Whether its clusters join several links."""
+        return bool(self.links) and not isinstance(self.links[0], int)
+
+    @property
+    def point_links(self) -> np.ndarray:
+        """The link of every point, (c,n)."""
+        return each_link(self.links, self.u)
+
+
+class Load(NamedTuple):
+    """What a force adds; None where it has nothing to say."""
+
+    field: jax.Array | None = None  # (N,3,4) ∂Q/∂T
+    tau: jax.Array | None = None  # (nv,) N or N m
+    dtau_dq: jax.Array | None = None  # (nv,) or (nv,nv)
+    dtau_dv: jax.Array | None = None  # (nv,) or (nv,nv)
+    pulls: tuple[Pull, ...] = ()
+
+
+def place(T: jax.Array, links, u: jax.Array) -> jax.Array:
+    """T u of points u (...,4) on links (...): positions (...,3), or with V for T their velocities."""
+    return short_sum(T[np.asarray(links, int)] * u[..., None, :])
+
+
+def each_link(links: tuple, u: jax.Array) -> np.ndarray:
+    """The link of every point of u (c,n,4), from those of the clusters or of the points: (c,n)."""
+    given = np.asarray(links, int)
+    return given if given.ndim == 2 else np.broadcast_to(given[:, None], u.shape[:2])
+
+
+def pull(at: Point, links: tuple, u: jax.Array, law: Callable, *parameters) -> Load:
+    """The Load of a law for clusters of points; its derivatives are autodiff of the law alone.
+
+    Args:
+        at: the instant.
+        links: c links, or c tuples of n links.
+        u: (c,n,4) points in their links' frames.
+        law: (P (n,3) m, V (n,3) m/s, *parameters) -> forces (n,3) N, of one cluster.
+        *parameters: arrays with a leading axis of clusters, or scalars.
+    """
+    where = each_link(links, u)
+    P, V = place(at.T, where, u), place(at.V, where, u)
+    axes = (0, 0, *(0 if jnp.ndim(p) else None for p in parameters))
+
+    def with_slopes(P, V, *parameters):
+        return law(P, V, *parameters), jax.jacfwd(law, (0, 1))(P, V, *parameters)
+
+    force, (by_P, by_V) = jax.vmap(with_slopes, axes)(P, V, *parameters)
+    return Load(pulls=(Pull(links, u, force, by_P, by_V),))
+
+
+def total_load(model: Model, at: Point, where: str | None = None) -> Load:
+    """The sum of the model's forces that act at the "stages", or once a "step"; None, of all."""
+    total = Load()
+    for force in model.forces if where is None else acting(model, where):
+        load = force.load(model, at)
+        sums = (_plus(a, b) for a, b in zip(total[:4], load[:4]))
+        total = Load(*sums, pulls=total.pulls + load.pulls)
+    return total
+
+
+def acting(model: Model, where: str) -> list:
+    """The forces that act at the stages, or once a step."""
+    return [f for f in model.forces if getattr(f, "at", "stages") == where]
+
+
+def bends(model: Model) -> bool:
+    """Whether some force of the model answers `at.bend`: dry friction, whose slope does not tell of its middle."""
+    return any(getattr(f, "bends", False) for f in model.forces)
+
+
+def is_conservative(force) -> bool:
+    """Whether the force is minus the gradient of its `potential`, no more."""
+    return hasattr(force, "potential") and getattr(force, "conservative", True)
+
+
+def _plus(a: jax.Array | None, b: jax.Array | None) -> jax.Array | None:
+    if a is None:
+        return b
+    if b is None:
+        return a
+    if (a.ndim, b.ndim) == (1, 2):  # a diagonal and a full matrix
+        return jnp.diag(a) + b
+    if (a.ndim, b.ndim) == (2, 1):
+        return a + jnp.diag(b)
+    return a + b
+
+
+def field_of(load: Load, n_links: int) -> jax.Array | None:
+    """All that a Load does to the links as one field (N,3,4): −Σ f ⊗ u beside its own."""
+    field = load.field
+    for p in load.pulls:
+        more = on_links(p.point_links, -p.force[..., :, None] * p.u[..., None, :], n_links)
+        field = more if field is None else field + more
+    return field
+
+
+def on_links(links: np.ndarray, x: jax.Array, n_links: int) -> jax.Array:
+    """The sum of x over each link, its leading axes those of `links`: (N,...). By a product: a scatter is slow."""
+    hot = np.zeros((n_links, links.size))
+    hot[links.ravel(), np.arange(links.size)] = 1
+    return jnp.tensordot(jnp.asarray(hot, x.dtype), x.reshape(links.size, *x.shape[links.ndim :]), axes=1)
+
+
+def total_potential(model: Model, at: Point) -> jax.Array:
+    """Potential energy of all forces that have one, J."""
+    parts = [f.potential(model, at) for f in model.forces if hasattr(f, "potential")]
+    return sum(parts, jnp.zeros((), model.dtype))

@@ -1,0 +1,139 @@
+"""Contact of points and spheres of the bodies with a surface of the world, by the law of contact_law.py."""
+
+import dataclasses
+import functools
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax import checks
+from pbad_jax.errors import ModelError
+from pbad_jax.forces import surfaces
+from pbad_jax.forces.contact_law import elastic_force, is_elastic, parameters, pressure, rubbing
+from pbad_jax.forces.contact_points import ContactPoints, check_points, contact_points
+from pbad_jax.forces.force import Load, Point, Pull, place
+from pbad_jax.forces.regularised import ramp
+from pbad_jax.math.small import matvec, transpose
+from pbad_jax.model.model import Model
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["surface", "u", "radius", "stiffness", "width", "damping", "friction", "stick_speed"],
+    meta_fields=["links", "at", "conservative"],
+)
+@dataclasses.dataclass(frozen=True)
+class Contact:
+    """Contact of c points with one surface; see the module. Made by `contact`."""
+
+    surface: Any
+    u: jax.Array  # (c,4) the points, (p, 1) in their links' frames
+    radius: jax.Array  # (c,) m
+    stiffness: jax.Array  # (c,) N/m
+    width: jax.Array  # (c,) m, of the smooth start
+    damping: jax.Array  # (c,) χ, s/m
+    friction: jax.Array  # (c,) μ
+    stick_speed: jax.Array  # () m/s
+    links: tuple[int, ...]
+    at: str = "step"
+    conservative: bool = False
+    bends: ClassVar[bool] = True
+
+    def load(self, model: Model, at: Point) -> Load:
+        """The normal forces, and friction."""
+        return Load(pulls=(self._normal(at), self._friction(at)) if not self.conservative else (self._normal(at),))
+
+    def potential(self, model: Model, at: Point) -> jax.Array:
+        """K ∫ramp(δ), J."""
+        d = jax.vmap(self.surface.distance)(place(at.T, self.links, self.u))
+        return jnp.sum(self.stiffness * ramp(self.radius - d, self.width)[0])
+
+    def depth(self, model: Model, at: Point) -> jax.Array:
+        """δ of every point, (c,) m; negative in the air."""
+        return self.radius - jax.vmap(self.surface.distance)(place(at.T, self.links, self.u))
+
+    def _normal(self, at: Point) -> Pull:
+        P, V = place(at.T, self.links, self.u), place(at.V, self.links, self.u)
+        return _single(self.links, self.u, *pressure(self, self.radius, *surfaces.slopes(self.surface, P), V))
+
+    def _friction(self, at: Point) -> Pull:
+        start, here = at.start, np.asarray(self.links, int)
+        d, n, _ = surfaces.slopes(self.surface, place(start.T, here, self.u))
+        N, n = elastic_force(self, self.radius - d, n)
+        touching = -self.radius[:, None] * matvec(transpose(start.T[here][..., :3]), n)  # from the centre, in the link
+        u = self.u + jnp.concatenate([touching, jnp.zeros_like(N)[:, None]], axis=-1)
+        f, by_V = rubbing(self, N, n, place(at.V, here, u), at.bend)
+        return _single(self.links, u, f, None, by_V)
+
+
+def _single(links, u, force, by_P, by_V) -> Pull:
+    """A Pull of clusters of one point."""
+    wide = (None if x is None else x[:, None, :, None, :] for x in (by_P, by_V))
+    return Pull(links, u[:, None], force[:, None], *wide)
+
+
+def contact(
+    model: Model,
+    surface: Any = None,
+    *,
+    points: ContactPoints | None = None,
+    stiffness: float | None = None,
+    time_constant: float = 0.01,
+    smoothing: float | None = None,
+    damping: float = 1.0,
+    friction: float | None = None,
+    stick_speed: float = 1e-3,
+    at: str = "step",
+) -> Contact:
+    """The model's geometry against one surface of the world.
+
+    Args:
+        model: the model; its masses set the stiffness.
+        surface: of surfaces.py, or anything with `distance(P)`; default the ground z ≤ 0.
+        points: which points touch; default all that `contact_points(model)` finds.
+        stiffness: N/m of every point; default mass/time_constant², the mass of its whole tree, so that a body resting
+            on one point sinks g · time_constant² (1 mm).
+        time_constant: s.
+        smoothing: m of penetration over which the stiffness comes in; default what the weight of the tree presses in.
+        damping: χ in s/m; at an approach of 1/χ the force doubles, at a retreat of 1/χ it is gone.
+        friction: μ; default that of the geometry.
+        stick_speed: m/s below which friction is viscous.
+        at: "step", one implicit impulse a step, for large steps; "stages" for dt of a tenth of a bounce or less.
+
+    Raises:
+        ModelError: negative or zero values, no surface, no points, points on links that the model has not.
+    """
+    if surface is not None and not callable(getattr(surface, "distance", None)):
+        raise ModelError(f"surface of contact is {surface!r:.60}; it has no distance(P). Make one, as by half_space()")
+    points = contact_points(model) if points is None else points
+    checks.one_of(at, ("step", "stages"), "at of contact")
+    check_points(model, points)
+    mass = _tree_masses(model)[np.asarray(points.links)]
+    tau = checks.above_zero(time_constant, "time_constant of contact")
+    mu = points.friction if friction is None else checks.number(friction, "friction of contact")
+    numbers = parameters("contact", mass, tau, mu, stiffness, smoothing, damping, stick_speed)
+
+    def leaf(x):
+        return jnp.asarray(x, model.dtype)
+
+    return Contact(
+        surface=jax.tree.map(leaf, surfaces.half_space() if surface is None else surface),
+        u=leaf(np.c_[points.position, np.ones(len(mass))]),
+        radius=leaf(points.radius),
+        **{k: leaf(x) for k, x in numbers.items()},
+        links=tuple(points.links),
+        at=at,
+        conservative=is_elastic(numbers),
+    )
+
+
+def _tree_masses(model: Model) -> np.ndarray:
+    """The mass of the whole tree that each link belongs to, (N,) kg."""
+    t = model.topology
+    root = list(range(t.n_links))
+    for i, p in enumerate(t.link_parent):
+        root[i] = root[p] if p >= 0 else i
+    mass = np.asarray(model.second_moment[:, 3, 3], float)
+    return np.bincount(root, mass, t.n_links)[root]

@@ -1,0 +1,300 @@
+"""From MuJoCo's compiled model to forces: contact with what does not move, equality constraints, fluid.
+
+A force needs the finished model, so every function here returns makers, (model) -> force, and what it leaves out.
+MuJoCo's contact and constraint parameters are honoured as far as they mean the same here: friction coefficients, time
+constants, who touches whom. Its impedances, margins and damping ratios are its own.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax.atom import parallel
+from pbad_jax.forces import InertiaBoxes, JointCoupling, connect, contact, contact_points, joined, surfaces, weld
+from pbad_jax.forces.attachments import carried
+from pbad_jax.forces.body_contact import geom_contact
+from pbad_jax.forces.contact_points import ContactPoints
+from pbad_jax.io.mjcf import mujoco_module, rotation
+from pbad_jax.kinematics import transforms
+from pbad_jax.model.model import Model
+
+Maker = Callable[[Model], object]
+
+
+PLANE, HEIGHTS, SPHERE, CAPSULE, BOX = 0, 1, 2, 3, 6
+
+
+def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list[str]]:
+    """Contact of the geoms that move with those that do not, one force for each of these; explicit pairs; what is lost.
+
+    Args:
+        m: mjModel. order: the geoms in the order of the model's geometry. switched_off: by the file's flags.
+    """
+    mujoco = mujoco_module()
+    if switched_off:
+        return [], []
+    touching = np.flatnonzero((m.geom_contype != 0) | (m.geom_conaffinity != 0))
+    d = mujoco.MjData(m)
+    mujoco.mj_kinematics(m, d)
+    fixed = m.body_weldid[m.geom_bodyid[touching]] == 0
+    still, moving = touching[fixed], touching[~fixed]
+    solid = moving[np.isin(moving, order) & (m.geom_type[moving] != PLANE)]
+    place = {g: k for k, g in enumerate(order)}
+    points: dict[int, ContactPoints] = {}  # of every shape, made once
+    makers: list[Maker] = []
+    lost = []
+    for g in still:
+        partners = solid[_may_touch(m, g, solid)]
+        if not partners.size:
+            continue
+        surface = _surface(m, d, g)
+        if surface is None:
+            kind = mujoco.mjtGeom(int(m.geom_type[g])).name.removeprefix("mjGEOM_").lower()
+            lost.append(f"contact with the {kind} {_name(m, g)}")
+            continue
+        makers.append(
+            functools.partial(_contact, surface, [place[h] for h in partners], *_mixed(m, g, partners), points)
+        )
+    chosen = _chosen(m, place)
+    if chosen:
+        geoms = [(place[g], place[h]) for g, h in (_ends_of(m, p) for p in chosen)]
+        makers.append(functools.partial(_between, m, chosen, geoms))
+    pairs = _pairs(m, moving) - sum(_touch_anyway(m, *_ends_of(m, p)) for p in chosen)
+    if pairs:
+        lost.append(f"contact between bodies ({pairs} pairs of geoms)")
+    if m.npair > len(chosen):
+        lost.append(f"contact pairs ({m.npair - len(chosen)})")
+    return makers, lost
+
+
+def _ends_of(m, p: int) -> tuple[int, int]:
+    """The geoms of an explicit pair."""
+    return int(m.pair_geom1[p]), int(m.pair_geom2[p])
+
+
+def _chosen(m, place: dict[int, int]) -> list[int]:
+    """The explicit pairs of spheres and capsules of two bodies that move, not as one."""
+    out = []
+    for p in range(m.npair):
+        g = np.array(_ends_of(m, p))
+        on = m.body_weldid[m.geom_bodyid[g]]
+        if np.isin(m.geom_type[g], (SPHERE, CAPSULE)).all() and on.all() and on[0] != on[1] and {*g} <= place.keys():
+            out.append(p)
+    return out
+
+
+def _touch_anyway(m, g: int, h: int) -> bool:
+    """Whether `_pairs` counts this pair, because they would touch without being named."""
+    other = np.array([h])
+    return bool((_may_touch(m, g, other) & ~_related(m, g, other))[0])
+
+
+def _between(m, pairs: list[int], geoms: list[tuple[int, int]], model: Model):
+    """Explicit pairs, with their own friction and time constants."""
+    friction = np.where(m.pair_dim[pairs] == 1, 0.0, m.pair_friction[pairs, 0])
+    time = m.pair_solref[pairs, 0]
+    return geom_contact(model, geoms, np.where(time > 0, time, 0.02), friction)
+
+
+def _may_touch(m, g: int, others: np.ndarray) -> np.ndarray:
+    """By the masks and the excluded pairs of bodies."""
+    masks = (m.geom_contype[g] & m.geom_conaffinity[others]) | (m.geom_contype[others] & m.geom_conaffinity[g])
+    a, b = np.int64(m.geom_bodyid[g]), m.geom_bodyid[others].astype(np.int64)
+    excluded = np.isin((np.minimum(a, b) << 16) + np.maximum(a, b), m.exclude_signature)
+    return (masks != 0) & ~excluded
+
+
+def _related(m, g: int, others: np.ndarray) -> np.ndarray:
+    """Rigidly joined, or parent and child: these do not touch."""
+    above = m.body_weldid[m.body_parentid]
+    i, j = m.body_weldid[m.geom_bodyid[g]], m.body_weldid[m.geom_bodyid[others]]
+    return (i == j) | (above[i] == j) | (above[j] == i)
+
+
+def _pairs(m, geoms: np.ndarray) -> int:
+    """How many of these may touch one another; those alike in body and masks are counted together."""
+    alike = np.stack([m.geom_bodyid[geoms], m.geom_contype[geoms], m.geom_conaffinity[geoms]], axis=1)
+    _, first, count = np.unique(alike, axis=0, return_index=True, return_counts=True)
+    kinds, total = geoms[first], 0
+    for k, g in enumerate(kinds):
+        rest = kinds[k + 1 :]
+        total += count[k] * np.sum(count[k + 1 :] * (_may_touch(m, g, rest) & ~_related(m, g, rest)))
+    return int(total)
+
+
+def _name(m, g: int) -> str:
+    mujoco = mujoco_module()
+    return repr(mujoco.mj_id2name(m, mujoco.mjtObj.mjOBJ_GEOM, g) or f"geom{g}")
+
+
+def _mixed(m, g: int, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Friction and time constant (s) of g with each of the others, by MuJoCo's rules: priority, else max and mix."""
+    ahead = np.where(m.geom_priority[g] >= m.geom_priority[others], g, others)
+    level = m.geom_priority[g] == m.geom_priority[others]
+    condim = np.where(level, np.maximum(m.geom_condim[g], m.geom_condim[others]), m.geom_condim[ahead])
+    mu, tau, mix = m.geom_friction[:, 0], m.geom_solref[:, 0], m.geom_solmix
+    friction = np.where(level, np.maximum(mu[g], mu[others]), mu[ahead])
+    weight = (mix[g] + 1e-15) / (mix[g] + mix[others] + 2e-15)
+    time = np.where(level, weight * tau[g] + (1 - weight) * tau[others], tau[ahead])
+    return np.where(condim == 1, 0.0, friction), np.where(time > 0, time, 0.02)
+
+
+def _surface(m, d, g: int):
+    """A geom that does not move as a surface, or None."""
+    centre, R, size, kind = d.geom_xpos[g], d.geom_xmat[g].reshape(3, 3), m.geom_size[g], int(m.geom_type[g])
+    if kind == PLANE:
+        return surfaces.half_space(R[:, 2], float(R[:, 2] @ centre))
+    if kind == SPHERE:
+        return surfaces.sphere(centre, float(size[0]))
+    if kind == CAPSULE:
+        return surfaces.capsule(centre - size[1] * R[:, 2], centre + size[1] * R[:, 2], float(size[0]))
+    if kind == BOX:
+        return surfaces.Block(*(jnp.asarray(x) for x in (centre, R, size, 0.0)))
+    if kind == HEIGHTS and np.allclose(R, np.eye(3)):
+        k = int(m.geom_dataid[g])
+        rows, columns = int(m.hfield_nrow[k]), int(m.hfield_ncol[k])
+        if min(rows, columns) < 4:
+            return None
+        first, (x, y, z, _) = int(m.hfield_adr[k]), m.hfield_size[k]
+        heights = m.hfield_data[first : first + rows * columns].reshape(rows, columns).T * z + centre[2]
+        spacing = (2 * x / (columns - 1), 2 * y / (rows - 1))
+        return surfaces.height_field(heights, origin=(centre[0] - x, centre[1] - y), spacing=spacing)
+    return None
+
+
+def _contact(surface, geoms: list[int], friction, time, points: dict[int, ContactPoints], model: Model):
+    for g in geoms:
+        points[g] = points[g] if g in points else contact_points(model, geoms=[g])
+    all_points = joined(*(points[g] for g in geoms))
+    mu = np.repeat(friction, [len(points[g].links) for g in geoms])
+    return contact(
+        model, surface, points=dataclasses.replace(all_points, friction=mu), time_constant=float(np.mean(time))
+    )
+
+
+def equalities(m, body_names: list[str], switched_off: bool) -> tuple[list[Maker], list[str]]:
+    """Connections, welds and joint equalities that start active; the others by name."""
+    mujoco = mujoco_module()
+    if switched_off:
+        return [], []
+    makers: list[Maker] = []
+    lost, joint = [], []
+    for e in range(m.neq):
+        if not m.eq_active0[e]:
+            continue
+        kind = mujoco.mjtEq(int(m.eq_type[e])).name.removeprefix("mjEQ_").lower()
+        name = mujoco.mj_id2name(m, mujoco.mjtObj.mjOBJ_EQUALITY, e) or e
+        on_bodies = int(m.eq_objtype[e]) == int(mujoco.mjtObj.mjOBJ_BODY)
+        if kind == "joint":
+            joint.append(e)
+        elif kind in ("connect", "weld") and on_bodies and _is_met(m, e, kind):
+            if m.body_weldid[m.eq_obj1id[e]] == m.body_weldid[m.eq_obj2id[e]]:
+                continue  # of what cannot move apart
+            make = _connect if kind == "connect" else _weld
+            makers.append(functools.partial(make, *_ends(m, e, kind, body_names), _tau(m, e)))
+        else:
+            lost.append(f"equality {name!r} ({kind})")
+    if joint:
+        makers.append(functools.partial(_couplings, _coupling_data(m, joint)))
+    return makers, lost
+
+
+def _is_met(m, e: int, kind: str) -> bool:
+    """Whether a weld holds the pose of qpos0, which is the one that is held here."""
+    if kind == "connect":
+        return True
+    mujoco = mujoco_module()
+    d = mujoco.MjData(m)
+    mujoco.mj_kinematics(m, d)
+    a, b = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
+    R_a, R_b = (d.xmat[i].reshape(3, 3) for i in (a, b))
+    wanted_position, wanted = m.eq_data[e, 3:6], rotation(m.eq_data[e, 6:10])
+    anchor = m.eq_data[e, :3]  # in the frame of the second body
+    there = R_a.T @ (d.xpos[b] + R_b @ anchor - d.xpos[a])
+    return bool(np.allclose(R_a.T @ R_b, wanted, atol=1e-6) and np.allclose(there, wanted_position, atol=1e-6))
+
+
+def _tau(m, e: int) -> float:
+    tau = float(m.eq_solref[e, 0])
+    return tau if tau > 0 else 1 / np.sqrt(max(-tau, 1e-12))
+
+
+def _ends(m, e: int, kind: str, names: list[str]) -> tuple:
+    """Body, other body (None: the world), and of a connection the point of each."""
+    a, b = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
+    p, q = m.eq_data[e, :3], m.eq_data[e, 3:6]
+    found = (names[a], names[b] if b else None, p, q) if a else (names[b], None, q, p)
+    return found if kind == "connect" else found[:2]
+
+
+def _connect(body: str, other: str | None, point, other_point, tau: float, model: Model):
+    return connect(model, body, other, point=point, other_point=other_point, time_constant=tau)
+
+
+def _weld(body: str, other: str | None, tau: float, model: Model):
+    """At the centre of mass of the lighter side, with its radius of gyration as the lever: all stiffness is 1/τ²."""
+    t = model.topology
+    link = t.body_link[t.body_names.index(body)]
+    sides = [link] if other is None else [link, t.body_link[t.body_names.index(other)]]
+    moments = [S for S in (carried(model, l) for l in sides) if S is not None]
+    S = min(moments, key=lambda S: S[3, 3])
+    centre, spread = S[:3, 3] / S[3, 3], np.trace(S[:3, :3]) / S[3, 3]
+    T = np.asarray(transforms.transforms(model, model.q0), float)[link]
+    lever = np.sqrt(max(spread - centre @ centre, 1e-6))  # of at least a millimetre
+    return weld(model, body, other, point=T[:, :3].T @ (centre - T[:, 3]), lever=lever, time_constant=tau)
+
+
+def _coupling_data(m, rows: list[int]) -> dict:
+    q, v, offset, time = [], [], [], []
+    for e in rows:
+        a, b = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
+        q.append((int(m.jnt_qposadr[a]), int(m.jnt_qposadr[b]) if b >= 0 else -1))
+        v.append((int(m.jnt_dofadr[a]), int(m.jnt_dofadr[b]) if b >= 0 else -1))
+        offset.append((m.qpos0[q[-1][0]], m.qpos0[q[-1][1]] if b >= 0 else 0.0))
+        time.append(_tau(m, e))
+    return {"q": tuple(q), "v": tuple(v), "offset": offset, "polynomial": m.eq_data[rows, :5], "time": time}
+
+
+def _couplings(data: dict, model: Model) -> JointCoupling:
+    inertia = 1.0 / np.maximum(np.asarray(_inverse_inertia(model)), 1e-12)
+    k = np.array([inertia[v[0]] for v in data["v"]]) / np.array(data["time"]) ** 2
+    damping = 2 * np.sqrt(k * np.array([inertia[v[0]] for v in data["v"]]))
+
+    def leaf(x):
+        return jnp.asarray(np.asarray(x, float), model.dtype)
+
+    return JointCoupling(leaf(data["offset"]), leaf(data["polynomial"]), leaf(k), leaf(damping), data["q"], data["v"])
+
+
+def _inverse_inertia(model: Model):
+    """The diagonal of the inverse of the mass matrix at q0."""
+    mass = parallel.mass_matrix(model, transforms.frames(model, model.q0))
+    return np.diag(np.linalg.inv(np.asarray(mass, float)))
+
+
+def fluids(m, switched_off: bool) -> tuple[list[Maker], list[str]]:
+    """MuJoCo's inertia boxes; its ellipsoids by name."""
+    density, viscosity = float(m.opt.density), float(m.opt.viscosity)
+    if switched_off or (not density and not viscosity):
+        return [], []
+    own = np.flatnonzero(m.geom_fluid[:, 0] > 0)
+    bodies = np.flatnonzero((m.body_weldid != 0) & (m.body_mass > 0))
+    bodies = np.setdiff1d(bodies, m.geom_bodyid[own])
+    lost = [f"fluid by ellipsoids ({len(own)} geoms), density {density:g}, viscosity {viscosity:g}"] if own.size else []
+    return [functools.partial(_boxes, m, bodies)] if bodies.size else [], lost
+
+
+def _boxes(m, bodies: np.ndarray, model: Model) -> InertiaBoxes:
+    """With MuJoCo's own axes: where principal moments are equal, `inertia_boxes` would choose others."""
+    mass, moments = m.body_mass[bodies, None], m.body_inertia[bodies]
+    size = np.sqrt(6 * np.maximum(moments.sum(axis=1, keepdims=True) - 2 * moments, 0) / mass)
+    u = [np.r_[np.r_[m.body_ipos[b], 1.0][None], np.c_[rotation(m.body_iquat[b]).T, np.zeros(3)]] for b in bodies]
+    links = tuple(model.topology.body_link[b - 1] for b in bodies)
+
+    def leaf(x):
+        return jnp.asarray(np.array(x, float), model.dtype)
+
+    return InertiaBoxes(leaf(u), leaf(size), leaf(m.opt.density), leaf(m.opt.viscosity), leaf(m.opt.wind), links)

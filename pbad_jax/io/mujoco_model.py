@@ -1,0 +1,295 @@
+"""From MuJoCo's compiled model to the arguments of `build_model`, and what is lost on the way.
+
+For MJCF and URDF alike. The model is read once, in float64.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from pbad_jax.builders.actuators import Actuator
+from pbad_jax.builders.descriptions import Body, Geom, Joint
+from pbad_jax.io import mujoco_forces
+from pbad_jax.io.mjcf import mujoco_module, rotation
+from pbad_jax.model.model import Mesh
+
+FREE, BALL = 0, 1  # MuJoCo's types of joints
+
+
+@dataclasses.dataclass
+class Converted:
+    """The arguments of `build_model`, and what they leave out."""
+
+    bodies: list[Body]
+    arguments: dict[str, Any]
+    unsupported: list[str]
+    inactive: list[str]
+    notes: list[str]
+    forces: list[mujoco_forces.Maker]  # (model) -> force, what needs the finished model
+
+
+def convert(m, shapes: dict[str, list[Geom]] | None = None) -> Converted:
+    """Read a compiled mjModel, once, in float64.
+
+    Args:
+        m: mujoco.MjModel.
+        shapes: geoms by body name, to take instead of the model's own.
+    """
+    names = _Names(m)
+    switches = _disabled(m)
+    if shapes is None:
+        geoms, order = _geoms(m)
+    else:
+        geoms, order = {i: shapes.get(names.mujoco_body(i), []) for i in range(m.nbody)}, []
+    actuators, lost = _actuators(m, names, switches)
+    bodies = [_body(m, i, names, switches, geoms.get(i, [])) for i in range(1, m.nbody)]
+    arguments = {
+        "actuators": actuators,
+        "gravity": np.zeros(3) if "gravity" in switches else np.array(m.opt.gravity),
+        "q0": np.array(m.qpos0),
+        "world_geoms": geoms.get(0, []),
+    }
+    touch, no_touch = mujoco_forces.contacts(m, order, "contact" in switches)
+    tied, untied = mujoco_forces.equalities(m, names.body, "equality" in switches)
+    wet, dry = mujoco_forces.fluids(m, {"spring", "damper"} <= switches)  # MuJoCo's way of switching it off
+    unsupported = untied + dry + _unsupported(m, names, switches) + lost
+    return Converted(bodies, arguments, unsupported, _inactive(m) + no_touch, [], touch + tied + wet)
+
+
+class _Names:
+    """Unique names: the file's own, else body{i}, joint{i}, actuator{i}, i counted from 0 without the world."""
+
+    def __init__(self, m):
+        mujoco = mujoco_module()
+        kind = mujoco.mjtObj
+
+        def given(what, count):
+            return [mujoco.mj_id2name(m, what, i) or "" for i in range(count)]
+
+        self._given_bodies = given(kind.mjOBJ_BODY, m.nbody)
+        self.body = [""] + _filled(self._given_bodies[1:], "body")
+        self.joint = _filled(given(kind.mjOBJ_JOINT, m.njnt), "joint")
+        self.actuator = _filled(given(kind.mjOBJ_ACTUATOR, _count(m, "nactuator", m.nu)), "actuator")
+        self.tendon = given(kind.mjOBJ_TENDON, m.ntendon)
+
+    def mujoco_body(self, i: int) -> str:
+        return self._given_bodies[i]
+
+
+def _filled(names: list[str], prefix: str) -> list[str]:
+    taken = set(names)
+    out = []
+    for i, name in enumerate(names):
+        name = name or f"{prefix}{i}"
+        while not names[i] and name in taken:
+            name += "_"
+        taken.add(name)
+        out.append(name)
+    return out
+
+
+def _count(m, field: str, default: int) -> int:
+    return int(getattr(m, field, default))
+
+
+def _disabled(m) -> set[str]:
+    """Names of the option flags that are switched off."""
+    mujoco = mujoco_module()
+    stiff = {"limit", "frictionloss", "contact", "equality"}
+    flags = stiff | {"gravity", "spring", "damper", "passive", "clampctrl", "actuation", "constraint"}
+    bits = {f: getattr(mujoco.mjtDisableBit, f"mjDSBL_{f.upper()}", 0) for f in flags}
+    off = {f for f, bit in bits.items() if m.opt.disableflags & int(bit)}
+    return off | ({"spring", "damper"} if "passive" in off else set()) | (stiff if "constraint" in off else set())
+
+
+def _body(m, i: int, names: _Names, switches: set[str], geoms: list[Geom]) -> Body:
+    first, count = int(m.body_jntadr[i]), int(m.body_jntnum[i])
+    R = rotation(m.body_iquat[i])
+    I = R @ np.diag(m.body_inertia[i]) @ R.T
+    parent = int(m.body_parentid[i])
+    return Body(
+        name=names.body[i],
+        mass=float(m.body_mass[i]),
+        com=np.array(m.body_ipos[i]),
+        inertia=0.5 * (I + I.T),
+        parent=None if parent == 0 else parent - 1,
+        position=np.array(m.body_pos[i]),
+        quaternion=np.array(m.body_quat[i]),
+        joints=[_joint(m, j, names, switches) for j in range(first, first + count)],
+        geoms=geoms,
+    )
+
+
+def _joint(m, j: int, names: _Names, switches: set[str]) -> Joint:
+    kind = ("free", "ball", "slide", "hinge")[m.jnt_type[j]]
+    scalar = kind in ("slide", "hinge")
+    q, v = int(m.jnt_qposadr[j]), int(m.jnt_dofadr[j])
+    width = {"free": 7, "ball": 4}.get(kind, 1)
+    stiffness = 0.0 if "spring" in switches else float(m.jnt_stiffness[j])
+    limited = bool(m.jnt_limited[j]) and kind != "free" and "limit" not in switches
+    tau = float(m.jnt_solref[j, 0])
+    return Joint(
+        type=kind,
+        name=names.joint[j],
+        axis=np.array(m.jnt_axis[j]) if scalar else None,
+        anchor=np.zeros(3) if kind == "free" else np.array(m.jnt_pos[j]),
+        reference=float(m.qpos0[q]) if scalar else 0.0,
+        stiffness=stiffness,
+        spring_reference=np.array(m.qpos_spring[q : q + width]) if stiffness else None,
+        damping=0.0 if "damper" in switches else float(m.dof_damping[v]),
+        armature=float(m.dof_armature[v]),
+        friction_loss=0.0 if "frictionloss" in switches else float(m.dof_frictionloss[v]),
+        range=tuple(map(float, m.jnt_range[j])) if limited else None,
+        limit_time_constant=tau if tau > 0 else 1 / np.sqrt(max(-tau, 1e-12)),
+    )
+
+
+def _actuators(m, names: _Names, switches: set[str]) -> tuple[list[Actuator], list[str]]:
+    """Affine actuators on joints; the others by name and reason."""
+    count = _count(m, "nactuator", m.nu)
+    drives, lost = [], []
+    on_joint = [int(m.actuator_trnid[a, 0]) if m.actuator_trntype[a] <= 1 else -1 for a in range(count)]
+    for a in range(count):
+        reason = _why_not(m, a)
+        j = on_joint[a]
+        force_range = _range(m.actuator_forcelimited[a], m.actuator_forcerange[a])
+        if not reason and m.jnt_type[j] > BALL and m.jnt_actfrclimited[j] and m.actuator_gear[a, 0]:
+            bounds = np.sort(m.jnt_actfrcrange[j] / m.actuator_gear[a, 0])
+            low, high = (-np.inf, np.inf) if force_range is None else force_range
+            force_range = (max(low, bounds[0]), min(high, bounds[1]))
+            if on_joint.count(j) > 1 or force_range[0] > force_range[1]:
+                reason = f"actuatorfrcrange of joint {names.joint[j]!r}, which other actuators share"
+        if reason:
+            lost.append(f"actuator {names.actuator[a]!r}: {reason}")
+            continue
+        unclamped = "clampctrl" in switches
+        drives.append(
+            Actuator(
+                joint=names.joint[j],
+                name=names.actuator[a],
+                gear=_gear(m, a, j),
+                in_parent=bool(m.actuator_trntype[a]),
+                gain=float(m.actuator_gainprm[a, 0]),
+                bias=np.array(m.actuator_biasprm[a, :3]) if m.actuator_biastype[a] == 1 else np.zeros(3),
+                control_range=None if unclamped else _range(m.actuator_ctrllimited[a], m.actuator_ctrlrange[a]),
+                force_range=force_range,
+            )
+        )
+    return drives, lost
+
+
+def _range(limited, bounds) -> tuple[float, float] | None:
+    return (float(bounds[0]), float(bounds[1])) if limited else None
+
+
+def _gear(m, a: int, j: int) -> Any:
+    """As many numbers as the joint has degrees of freedom."""
+    size = {FREE: 6, BALL: 3}.get(m.jnt_type[j])
+    return np.array(m.actuator_gear[a, :size]) if size else float(m.actuator_gear[a, 0])
+
+
+def _why_not(m, a: int) -> str:
+    """Why this actuator is not affine in a joint's q and v; empty if it is."""
+    mujoco = mujoco_module()
+
+    def label(enum, value) -> str:
+        return enum(int(value)).name.split("_", 1)[1].lower()
+
+    if m.actuator_trntype[a] > 1:
+        return f"transmission through a {label(mujoco.mjtTrn, m.actuator_trntype[a])}"
+    if m.actuator_dyntype[a] != 0:
+        return f"activation dynamics ({label(mujoco.mjtDyn, m.actuator_dyntype[a])})"
+    if m.actuator_gaintype[a] != 0:
+        return f"gain type {label(mujoco.mjtGain, m.actuator_gaintype[a])}"
+    if m.actuator_biastype[a] > 1:
+        return f"bias type {label(mujoco.mjtBias, m.actuator_biastype[a])}"
+    if m.actuator_plugin[a] >= 0:
+        return "plugin"
+    for field in ("actuator_delay", "actuator_damping", "actuator_dampingpoly", "actuator_armature"):
+        if np.any(getattr(m, field, np.zeros(len(m.actuator_gear)))[a]):
+            return field.removeprefix("actuator_")
+    if any(getattr(m, f, np.ones(len(m.actuator_gear)))[a] != 1 for f in ("actuator_ctrlnum", "actuator_outnum")):
+        return "several controls or outputs"
+    return ""
+
+
+def _unsupported(m, names: _Names, switches: set[str]) -> list[str]:
+    """Everything that would change the motion and that this library does not have."""
+    out = []
+    for t in range(m.ntendon):
+        fields = ("stiffness", "damping", "frictionloss", "limited", "armature", "stiffnesspoly", "dampingpoly")
+        acts = [f for f in fields if np.any(getattr(m, f"tendon_{f}", np.zeros(m.ntendon))[t])]
+        if acts:
+            out.append(f"tendon {names.tendon[t] or t!r} ({', '.join(acts)})")
+    out += [f"flex {f}" for f in range(m.nflex)]
+    out += [f"mocap body {names.body[b]!r}" for b in range(1, m.nbody) if m.body_mocapid[b] >= 0]
+    out += [f"gravity compensation of body {names.body[b]!r}" for b in range(1, m.nbody) if m.body_gravcomp[b]]
+    out += [
+        f"polynomial stiffness of joint {names.joint[j]!r}"
+        for j in range(m.njnt)
+        if np.any(_poly(m, "jnt_stiffnesspoly", m.njnt)[j])
+    ]
+    dofs = [j for j in range(m.njnt) if np.any(_poly(m, "dof_dampingpoly", m.nv)[m.jnt_dofadr[j]])]
+    out += [f"polynomial damping of joint {names.joint[j]!r}" for j in dofs]
+    if _count(m, "nplastic", 0):
+        out.append(f"plasticity ({m.nplastic} elements)")
+    if "actuation" in switches or m.opt.disableactuator:
+        out.append("actuation switched off")
+    return out
+
+
+def _poly(m, field: str, count: int) -> np.ndarray:
+    return getattr(m, field, np.zeros((count, 1)))
+
+
+def _inactive(m) -> list[str]:
+    """What is known, but exerts no force."""
+    idle = m.neq - int(np.sum(m.eq_active0))
+    return [f"equality constraints that start inactive ({idle})"] if idle else []
+
+
+def _geoms(m) -> tuple[dict[int, list[Geom]], list[int]]:
+    """Geoms by body, and their numbers in the order of the model: by bodies, the world's last.
+
+    Those of groups 3 to 5, which MuJoCo hides by default, get alpha 0. A height field is only a surface.
+    """
+    types = {0: "plane", 2: "sphere", 3: "capsule", 4: "ellipsoid", 5: "cylinder", 6: "box", 7: "mesh", 8: "mesh"}
+    meshes: dict[int, Mesh] = {}
+    out: dict[int, list[Geom]] = {}
+    number: dict[int, list[int]] = {}
+    for g in range(m.ngeom):
+        kind, mesh = types.get(int(m.geom_type[g])), None
+        if kind is None:
+            continue
+        if kind == "mesh":
+            k = int(m.geom_dataid[g])
+            mesh = meshes[k] = meshes.get(k) or _mesh(m, k)
+        geom = Geom(
+            type=kind,
+            size=np.zeros(3) if mesh else np.maximum(m.geom_size[g], 0),
+            position=np.array(m.geom_pos[g]),
+            quaternion=np.array(m.geom_quat[g]),
+            rgba=_colour(m, g),
+            friction=np.array(m.geom_friction[g]),
+            mesh=mesh,
+            touches=bool(m.geom_contype[g] or m.geom_conaffinity[g]),
+        )
+        out.setdefault(int(m.geom_bodyid[g]), []).append(geom)
+        number.setdefault(int(m.geom_bodyid[g]), []).append(g)
+    return out, [g for b in [*range(1, m.nbody), 0] for g in number.get(b, [])]
+
+
+def _colour(m, g: int) -> np.ndarray:
+    rgba, material = np.array(m.geom_rgba[g], float), int(m.geom_matid[g])
+    if material >= 0 and np.array_equal(m.geom_rgba[g], np.array([0.5, 0.5, 0.5, 1], np.float32)):
+        rgba = np.array(m.mat_rgba[material], float)
+    if m.geom_group[g] >= 3:
+        rgba[3] = 0
+    return rgba
+
+
+def _mesh(m, k: int) -> Mesh:
+    v, f = int(m.mesh_vertadr[k]), int(m.mesh_faceadr[k])
+    vertices = np.array(m.mesh_vert[v : v + m.mesh_vertnum[k]])
+    return Mesh(vertices, np.array(m.mesh_face[f : f + m.mesh_facenum[k]]))

@@ -1,0 +1,79 @@
+"""Constant index tables of a topology, which every sum over the tree is made of."""
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from pbad_jax.model import joints
+from pbad_jax.model.model import Topology
+
+
+class Tree(NamedTuple):
+    """Constant index tables of a topology, numpy; -1 is replaced by N, a padded world link."""
+
+    jumps: tuple[np.ndarray, ...]  # (N,) the 2^k-th ancestor, for each k
+    above: np.ndarray  # (N,N) bool, above[i,j]: i is j or an ancestor of j
+    dof_link: np.ndarray  # (nv,) link of each degree of freedom
+    dof_slide: np.ndarray  # (nv,) bool
+    dof_ball: np.ndarray  # (nv,) -1, or which of a ball's three it is
+    dof_order: np.ndarray  # (nv,nv) 1 where x lies above y, 1/2 on the same link, else 0
+    dof_above_link: np.ndarray  # (nv,N) 1 where the dof moves the link
+    ancestors: np.ndarray  # (N,depth) i, parent(i), ... padded with N
+    link_q: np.ndarray  # (N,) index of a hinge's or slide's q, else 0
+    hinge: np.ndarray  # (N,) bool
+    slide: np.ndarray  # (N,) bool
+    balls: np.ndarray  # links that are balls
+    ball_q: np.ndarray  # (nball,4) indices in q
+    ball_v: np.ndarray  # (nball,3) indices in v
+    scalar_links: np.ndarray  # links that are hinges or slides
+    scalar_q: np.ndarray  # indices in q of hinges and slides
+    scalar_v: np.ndarray  # and in v
+
+
+@functools.lru_cache(maxsize=256)
+def tree(topology: Topology) -> Tree:
+    """The index tables of a topology; made once."""
+    n = topology.n_links
+    parent = np.array([p if p >= 0 else n for p in topology.link_parent] + [n])
+    jumps, jump = [], parent.copy()
+    while np.any(jump[:n] != n):
+        jumps.append(jump[:n].copy())
+        jump = jump[jump]
+    above = np.zeros((n, n), bool)
+    chains = []
+    for i in range(n):
+        chain, j = [], i
+        while j != n:
+            above[j, i] = True
+            chain.append(j)
+            j = parent[j]
+        chains.append(chain)
+    depth = max(map(len, chains))
+    kinds = np.array(topology.link_type)
+    dofs = [(i, k) for i, t in enumerate(kinds) for k in range(joints.PRIMITIVES[t])]
+    dofs.sort(key=lambda d: topology.link_v[d[0]] + d[1])
+    link = np.array([d[0] for d in dofs], int)
+    same = link[:, None] == link[None, :]
+    balls = np.flatnonzero(kinds == joints.BALL)
+    scalar = np.flatnonzero((kinds == joints.HINGE) | (kinds == joints.SLIDE))
+    link_q, link_v = np.array(topology.link_q), np.array(topology.link_v)
+    return Tree(
+        jumps=tuple(jumps),
+        above=above,
+        dof_link=link,
+        dof_slide=kinds[link] == joints.SLIDE,
+        dof_ball=np.array([k if kinds[i] == joints.BALL else -1 for i, k in dofs], int),
+        dof_order=np.where(same, 0.5, above[link][:, link].astype(float)),
+        dof_above_link=above[link].astype(float),
+        ancestors=np.array([c + [n] * (depth - len(c)) for c in chains]),
+        link_q=np.where((kinds == joints.HINGE) | (kinds == joints.SLIDE), link_q, 0),
+        hinge=kinds == joints.HINGE,
+        slide=kinds == joints.SLIDE,
+        balls=balls,
+        ball_q=link_q[balls][:, None] + np.arange(4),
+        ball_v=link_v[balls][:, None] + np.arange(3),
+        scalar_links=scalar,
+        scalar_q=link_q[scalar],
+        scalar_v=link_v[scalar],
+    )

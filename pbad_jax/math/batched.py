@@ -1,0 +1,211 @@
+"""Small dense systems and rare branches, for one lane and for many. Knows no physics.
+
+One lane is solved by LAPACK. Many lanes (vmap) are never handed to it together: jaxlib's batched LAPACK calls wait for
+workers of the very thread pool they run in, so that two of them side by side stop for ever, and on an accelerator they
+are launched one after another. Small systems are eliminated side by side, written out here; larger ones go to LAPACK
+lane by lane on a CPU, where side by side they fall out of the cache (benchmarks/README.md has the figures).
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+
+SOLVE_ALONE, CHOLESKY_ALONE = 24, 10  # unknowns from which on a CPU takes lanes one after another
+
+
+LARGEST_SUBSTITUTION = 32  # unknowns; from 40 on OpenBLAS starts threads, which costs it more than the work
+
+
+PANELS = 8  # loops that the written-out elimination consists of, at most; finished columns are dropped between them
+
+
+SMALLEST_PANEL = 8
+
+
+def solve(A: jax.Array, b: jax.Array) -> jax.Array:
+    """A⁻¹ b for A (n,n) and b (n,), with partial pivoting. Not finite where A is singular.
+
+    Differentiable in both directions: the tangent is another solve with A, the cotangent one with Aᵀ.
+    """
+    return jax.lax.custom_linear_solve(
+        lambda x: A @ x,
+        b,
+        solve=lambda _, y: _solve(A, y),
+        transpose_solve=lambda _, y: _solve(A.T, y),
+    )
+
+
+@custom_vmap
+def _solve(A: jax.Array, b: jax.Array) -> jax.Array:
+    """Of (A b) = P L (U y) the last columns are y = L⁻¹ Pᵀ b: no permutation and no second substitution are left."""
+    columns = b.reshape(A.shape[0], -1)
+    lu, _, _ = jax.lax.linalg.lu(jnp.concatenate([A, columns], axis=1))
+    U, y = jnp.split(lu, [A.shape[0]], axis=1)
+    return jax.lax.linalg.triangular_solve(U, y, left_side=True, lower=False).reshape(b.shape)
+
+
+@_solve.def_vmap
+def _solve_lanes(axis_size, in_batched, A, b):
+    """Lanes of b (n,) or (n,k). Where all share one matrix, as the tangents of one lane do, it is factored once."""
+    A_batched, b_batched = in_batched
+    if not A_batched:
+        columns = jnp.moveaxis(b, 0, -1)  # (n,B) or (n,k,B)
+        x = _solve(A, columns.reshape(A.shape[0], -1)).reshape(columns.shape)
+        return jnp.moveaxis(x, -1, 0), True
+    b = b if b_batched else jnp.broadcast_to(b, (axis_size, *b.shape))
+    return _quicker(SOLVE_ALONE, _solve, _eliminated, A, b), True
+
+
+def _quicker(alone: int, one: Callable, at_once: Callable, *lanes):
+    """`at_once` of all lanes, or `one` after another: on a CPU, for matrices (B,n,n) of n ≥ `alone`.
+
+    Not where there are several devices: a loop over lanes that are spread would gather them on each.
+    """
+    if lanes[0].shape[-1] < alone or jax.device_count() > 1:
+        return at_once(*lanes)
+    return jax.lax.platform_dependent(*lanes, cpu=functools.partial(one_by_one, one), default=at_once)
+
+
+def one_by_one(f: Callable, *lanes):
+    """`f` of every lane, in a loop."""
+    return jax.lax.map(lambda lane: f(*lane), lanes)
+
+
+def _eliminated(A: jax.Array, b: jax.Array) -> jax.Array:
+    """A⁻¹ b for lanes of b, (B,n) or (B,n,k)."""
+    return eliminate(A, b)[0] if b.ndim == 3 else eliminate(A, b[..., None])[0][..., 0]
+
+
+@custom_vmap
+def sign_of_determinant(A: jax.Array) -> jax.Array:
+    """−1, 0 or 1, () of A's dtype; NaN where A is not finite. A: (n,n)."""
+    lu, pivots, _ = jax.lax.linalg.lu(A)
+    swaps = jnp.sum(pivots != jnp.arange(A.shape[0]))
+    return jnp.prod(jnp.sign(jnp.diagonal(lu))) * (1 - 2 * (swaps % 2))
+
+
+@sign_of_determinant.def_vmap
+def _sign_lanes(axis_size, in_batched, A):
+    del axis_size, in_batched
+    return eliminate(A, A[..., :0])[1], True
+
+
+def eliminate(A: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A⁻¹ b (B,n,k) and the sign of det A (B,) for lanes A (B,n,n), b (B,n,k), by Gauss-Jordan elimination.
+
+    Pivots are the largest of their column. Rows are not exchanged: each keeps its place, and the order in which they
+    were chosen is applied at the end.
+    """
+    lanes, n = A.shape[:2]
+    if n == 0:
+        return b, jnp.ones(lanes, A.dtype)
+    panel = max(SMALLEST_PANEL, -(-n // PANELS))
+    W = jnp.concatenate([A, b], axis=-1)  # columns from the first unfinished one on
+    used = jnp.zeros((lanes, n), bool)
+    order = jnp.zeros((lanes, n), jnp.int32)
+    sign = jnp.ones(lanes, A.dtype)
+    for first in range(0, n, panel):
+
+        def column(k, state, first=first):
+            W, used, order, sign = state
+            c = jax.lax.dynamic_index_in_dim(W, k - first, 2, keepdims=False)
+            p = jnp.argmax(jnp.where(used, -1.0, jnp.abs(c)), axis=1)
+            chosen = jnp.arange(n) == p[:, None]
+            row = jnp.take_along_axis(W, p[:, None, None], axis=1)[:, 0]
+            pivot = jax.lax.dynamic_index_in_dim(row, k - first, 1, keepdims=True)
+            multiple = jnp.where(chosen, pivot - 1.0, c)  # leaves the chosen row divided by its pivot
+            W = W - multiple[:, :, None] * (row / pivot)[:, None, :]
+            order = jax.lax.dynamic_update_index_in_dim(order, p.astype(jnp.int32), k, 1)
+            return W, used | chosen, order, sign * jnp.sign(pivot[:, 0])
+
+        last = min(n, first + panel)
+        W, used, order, sign = jax.lax.fori_loop(first, last, column, (W, used, order, sign))
+        W = W[:, :, last - first :]
+    later = np.triu(np.ones((n, n), bool), 1)
+    inversions = jnp.sum(later & (order[:, :, None] > order[:, None, :]), axis=(1, 2))
+    return jnp.take_along_axis(W, order[:, :, None], axis=1), sign * (1 - 2 * (inversions % 2))
+
+
+class Factors(NamedTuple):
+    """Of a positive definite matrix M = L Lᵀ: L (n,n) `factor`, lower triangular, and L⁻¹ `inverse`."""
+
+    factor: jax.Array
+    inverse: jax.Array
+
+
+def cholesky(M: jax.Array) -> Factors:
+    """The Factors of M (n,n); NaN where M is not positive definite. Not differentiable in reverse."""
+    return Factors(*_cholesky(M))
+
+
+@custom_vmap
+def _cholesky(M: jax.Array) -> tuple[jax.Array, jax.Array]:
+    L = jnp.linalg.cholesky(M)
+    return L, _inverse_of_lower(L)
+
+
+def _inverse_of_lower(L: jax.Array) -> jax.Array:
+    """L⁻¹ of a lower triangular L (n,n), by halves."""
+    n = L.shape[0]
+    if n <= LARGEST_SUBSTITUTION:
+        return jax.scipy.linalg.solve_triangular(L, jnp.eye(n, dtype=L.dtype), lower=True)
+    half = n // 2
+    A, C = _inverse_of_lower(L[:half, :half]), _inverse_of_lower(L[half:, half:])
+    return jnp.block([[A, jnp.zeros_like(L[:half, half:])], [-C @ (L[half:, :half] @ A), C]])
+
+
+@_cholesky.def_vmap
+def _cholesky_lanes(axis_size, in_batched, M):
+    del axis_size, in_batched
+    return _quicker(CHOLESKY_ALONE, _cholesky, _cholesky_at_once, M), (True, True)
+
+
+def _cholesky_at_once(M: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The same for lanes M (B,n,n)."""
+    n = M.shape[-1]
+
+    def column(k, state):
+        """Column k of L from what is left of M, and row k of L⁻¹ from the rows above it."""
+        S, L, R = state
+        c = jax.lax.dynamic_index_in_dim(S, k, 2, keepdims=False)
+        root = jnp.sqrt(jax.lax.dynamic_index_in_dim(c, k, 1, keepdims=True))
+        c = jnp.where(jnp.arange(n) >= k, c / root, 0.0)
+        S = S - c[:, :, None] * c[:, None, :]
+        row = jax.lax.dynamic_index_in_dim(L, k, 1, keepdims=False)  # L_kj, j < k
+        above = jnp.sum(row[:, :, None] * R, axis=1)
+        R = jax.lax.dynamic_update_index_in_dim(R, ((jnp.arange(n) == k) - above) / root, k, 1)
+        return S, jax.lax.dynamic_update_index_in_dim(L, c, k, 2), R
+
+    zero = jnp.zeros_like(M)
+    _, L, R = jax.lax.fori_loop(0, n, column, (M, zero, zero))
+    return L, R
+
+
+def rarely(wanted: jax.Array, often: Callable, seldom: Callable, *operands):
+    """`seldom(*operands)` where `wanted`, else `often(*operands)`; both return the same pytree of arrays.
+
+    Under vmap a `lax.cond` computes both for every lane; here `seldom` is left out while no lane wants it.
+    """
+
+    @custom_vmap
+    def choose(wanted, *operands):
+        return jax.lax.cond(wanted, seldom, often, *operands)
+
+    @choose.def_vmap
+    def _(axis_size, in_batched, wanted, *operands):
+        def each(f):
+            axes = jax.tree.map(lambda batched: 0 if batched else None, tuple(in_batched))
+            return jax.vmap(f, axes, axis_size=axis_size)
+
+        def some(w, *o):
+            return jax.tree.map(lambda a, b: jnp.where(w, a, b), seldom(*o), often(*o))
+
+        out = jax.lax.cond(jnp.any(wanted), each(some), each(lambda _, *o: often(*o)), wanted, *operands)
+        return out, jax.tree.map(lambda _: True, out)
+
+    return choose(wanted, *operands)

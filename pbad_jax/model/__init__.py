@@ -1,0 +1,1 @@
+"""What is simulated: joints, inertia, topology and arrays, states."""

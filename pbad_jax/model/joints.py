@@ -1,0 +1,42 @@
+"""The joints of users, and the four primitive ones that they are made of: fixed, hinge, slide, ball.
+
+Universal = two hinges, planar = two slides and a hinge, free = three slides and a ball, with massless links between.
+Every primitive satisfies
+
+    L(q ⊕ δ) = L(q) J(δ),      J(δ) = exp(Σ δ_x σ_x),
+
+with constant (3,4) screws σ_x in the link's own frame. So ∂L/∂q_x = L σ_x and, in exponential
+coordinates about q, ∂²L/∂q_x∂q_y = L (σ_x σ_y + σ_y σ_x)/2: no chart, no singular angle.
+"""
+
+import dataclasses
+
+FIXED, HINGE, SLIDE, BALL = "fixed", "hinge", "slide", "ball"
+
+
+PRIMITIVES = {FIXED: 0, HINGE: 1, SLIDE: 1, BALL: 3}  # name -> degrees of freedom
+
+
+# user joint -> its primitive joints, in the order in which they act, outermost first
+JOINT_PRIMITIVES = {
+    "fixed": (FIXED,),
+    "hinge": (HINGE,),
+    "slide": (SLIDE,),
+    "universal": (HINGE, HINGE),
+    "ball": (BALL,),
+    "planar": (SLIDE, SLIDE, HINGE),
+    "free": (SLIDE, SLIDE, SLIDE, BALL),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class JointInfo:
+    """Where a user's joint lies in q and v. `body` indexes the bodies; -1 never occurs."""
+
+    name: str
+    type: str
+    body: int
+    q: int  # first index in q
+    nq: int
+    v: int  # first index in v
+    nv: int

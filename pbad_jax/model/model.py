@@ -1,0 +1,229 @@
+"""What is simulated: `Topology` (static, hashable), `Model` (arrays) and `State` (arrays).
+
+Bodies are what the user named; links are what the recurrences walk over. Every link carries at most one
+primitive joint (joints.py), so a universal joint puts one massless link before its body and a free joint
+three. The links are ordered so that parents come first; the world is index -1.
+
+q and v have MuJoCo's `qpos`/`qvel` layout and meaning: free joint = world position (m) + unit quaternion
+(w,x,y,z) | world linear velocity (m/s) + body angular velocity (rad/s); ball = quaternion | body angular
+velocity; hinge rad | rad/s; slide m | m/s.
+"""
+
+import dataclasses
+import functools
+import hashlib
+from typing import Any
+
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax.errors import ModelError
+from pbad_jax.model.joints import JointInfo
+
+
+def static(default: Any = dataclasses.MISSING) -> Any:
+    """A dataclass field that is tree structure, not an array."""
+    if default is dataclasses.MISSING:
+        return dataclasses.field(metadata={"static": True})
+    return dataclasses.field(default=default, metadata={"static": True})
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Mesh:
+    """A triangle mesh for drawing: vertices (V,3) m, faces (F,3). Equal when its content is equal."""
+
+    vertices: np.ndarray
+    faces: np.ndarray
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of the content."""
+        h = hashlib.sha256(np.ascontiguousarray(self.vertices).tobytes())
+        h.update(np.ascontiguousarray(self.faces).tobytes())
+        return h.hexdigest()
+
+    def __hash__(self):
+        return hash(self.digest)
+
+    def __eq__(self, other):
+        return isinstance(other, Mesh) and self.digest == other.digest
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """Everything about a model that decides the shape of a computation. Hashable.
+
+    `link_type[l]` is one of joints.PRIMITIVES; `link_q[l]`, `link_v[l]` are its first indices in q and v
+    (-1 for a fixed link). `body_link[b]` is the link that carries body b's frame.
+    """
+
+    name: str
+    body_names: tuple[str, ...]
+    body_parent: tuple[int, ...]
+    body_link: tuple[int, ...]
+    link_parent: tuple[int, ...]
+    link_type: tuple[str, ...]
+    link_q: tuple[int, ...]
+    link_v: tuple[int, ...]
+    joints: tuple[JointInfo, ...]
+    actuator_names: tuple[str, ...] = ()
+    geom_types: tuple[str, ...] = ()
+    geom_bodies: tuple[int, ...] = ()  # -1 is the world
+    geom_meshes: tuple[Mesh | None, ...] = ()
+    geom_touches: tuple[bool, ...] = ()
+    inactive: tuple[str, ...] = ()  # features that are carried but have no force yet
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Twelve hexadecimal digits that name the tree: bodies, joints and their order."""
+        key = (self.body_names, self.body_parent, self.link_parent, self.link_type, self.joints)
+        return hashlib.sha256(repr(key).encode()).hexdigest()[:12]
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.fingerprint, self.name, self.actuator_names, self.geom_types, self.geom_meshes))
+
+    def __hash__(self):
+        return self._hash
+
+    @property
+    def n_links(self) -> int:
+        """Links, the world excluded."""
+        return len(self.link_parent)
+
+    @property
+    def n_bodies(self) -> int:
+        """Bodies, the world excluded."""
+        return len(self.body_names)
+
+    @functools.cached_property
+    def nq(self) -> int:
+        """Length of q."""
+        return sum(j.nq for j in self.joints)
+
+    @functools.cached_property
+    def nv(self) -> int:
+        """Length of v."""
+        return sum(j.nv for j in self.joints)
+
+    @property
+    def nu(self) -> int:
+        """Number of actuators."""
+        return len(self.actuator_names)
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["size", "position", "quaternion", "rgba", "friction"],
+    meta_fields=[],
+)
+@dataclasses.dataclass(frozen=True)
+class Geometry:
+    """Shapes fixed to bodies, for drawing and contact; one row a geom, types in `Topology.geom_types`.
+
+    Sizes follow MuJoCo: sphere (r,·,·), capsule and cylinder (r, half length, ·), box and ellipsoid
+    half sizes, plane half sizes (0 = infinite), mesh unused. Positions m, quaternions (w,x,y,z), both in
+    the body's frame.
+    """
+
+    size: jax.Array  # (G,3) m
+    position: jax.Array  # (G,3) m
+    quaternion: jax.Array  # (G,4)
+    rgba: jax.Array  # (G,4)
+    friction: jax.Array  # (G,3)
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=[
+        "placement", "axis", "anchor", "second_moment", "gravity", "armature",
+        "joint_range", "friction_loss", "q0", "geometry", "forces",
+    ],
+    meta_fields=["topology"],
+)  # fmt: skip
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """An articulated system: static topology, array parameters, and the forces that act in it.
+
+    Every field but `topology` is an array leaf (or a pytree of them), so a model can be batched with
+    `jax.vmap`, changed with `dataclasses.replace`, and differentiated.
+    """
+
+    topology: Topology
+    placement: jax.Array  # (N,3,4) frame of link l in its parent at q = 0
+    axis: jax.Array  # (N,3) unit axis of a hinge or slide in the link's frame, else zero
+    anchor: jax.Array  # (N,3) m, the point of the link that its hinge or ball holds still
+    second_moment: jax.Array  # (N,4,4) ∫ρ[p;1][p;1]ᵀ in the link's frame
+    gravity: jax.Array  # (3,) m/s²
+    armature: jax.Array  # (nv,) kg or kg m², added to the diagonal of the mass matrix
+    joint_range: jax.Array  # (nv,2) rad or m, ±inf where free
+    friction_loss: jax.Array  # (nv,) N or N m
+    q0: jax.Array  # (nq,) reference configuration
+    geometry: Geometry
+    forces: tuple  # pytrees of forces.py, or the user's own
+
+    @property
+    def nq(self) -> int:
+        """Length of q."""
+        return self.topology.nq
+
+    @property
+    def nv(self) -> int:
+        """Length of v: the degrees of freedom."""
+        return self.topology.nv
+
+    @property
+    def nu(self) -> int:
+        """Length of a control: the actuators."""
+        return self.topology.nu
+
+    @property
+    def n_bodies(self) -> int:
+        """Bodies, the world excluded."""
+        return self.topology.n_bodies
+
+    @property
+    def body_names(self) -> tuple[str, ...]:
+        """Names in the order of the file or of `build_model`."""
+        return self.topology.body_names
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the tree; a state knows the fingerprint of its model."""
+        return self.topology.fingerprint
+
+    @property
+    def dtype(self):
+        """The floating-point type of all arrays."""
+        return self.second_moment.dtype
+
+    def __repr__(self) -> str:
+        t = self.topology
+        return (
+            f"Model({t.name!r}: {t.n_bodies} bodies, {len(t.joints)} joints, nq={t.nq}, nv={t.nv}, "
+            f"nu={t.nu}, {jnp.dtype(self.dtype).name})"
+        )
+
+
+def with_forces(model: Model, *forces) -> Model:
+    """The model with more forces; nothing is replaced. Their numbers take the model's dtype.
+
+    Raises:
+        ModelError: something without the method `load` of forces/force.py, or a force that the model carries already.
+    """
+    for force in forces:
+        if any(force is known for known in model.forces):
+            raise ModelError(
+                f"with_forces: this {type(force).__name__} is in the model already and would act twice; "
+                "pass only the new forces"
+            )
+        if not callable(getattr(force, "load", None)):
+            raise ModelError(
+                f"with_forces: {force!r:.60} is no force; it needs a method load(model, at), see pbad_jax.forces.law"
+            )
+
+    def cast(x):
+        return jnp.asarray(x, model.dtype) if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x
+
+    return dataclasses.replace(model, forces=model.forces + tuple(jax.tree.map(cast, f) for f in forces))

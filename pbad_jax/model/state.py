@@ -1,0 +1,150 @@
+"""The state of one lane, how to make one, and the one check of a state and a control."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax.errors import StateError, Status
+from pbad_jax.model import joints
+from pbad_jax.model.model import Model, Topology
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["q", "v", "time", "status", "history", "has_history"],
+    meta_fields=["fingerprint"],
+)
+@dataclasses.dataclass(frozen=True)
+class State:
+    """The whole state of one lane; nothing else is needed to go on from it.
+
+    `history` is the configuration at the scheme's history node, for the schemes that have one
+    (legendre); before the first step `has_history` is False and the scheme builds it from (q, v).
+    """
+
+    q: jax.Array  # (nq,)
+    v: jax.Array  # (nv,)
+    time: jax.Array  # () s
+    status: jax.Array  # () int8, the Status of the last step
+    history: jax.Array  # (nq,)
+    has_history: jax.Array  # () bool
+    fingerprint: str
+
+
+def joint_layout(topology: Topology) -> str:
+    """One line that says which joint owns which entries of q, for error messages."""
+    parts = [f"{j.name}[{j.q}:{j.q + j.nq}]" for j in topology.joints if j.nq]
+    shown = ", ".join(parts[:8]) + (f", ... ({len(parts)} joints)" if len(parts) > 8 else "")
+    return shown or "no joints"
+
+
+def quaternion_addresses(topology: Topology) -> tuple[int, ...]:
+    """First index in q of every quaternion (ball and free joints)."""
+    return tuple(q for q, t in zip(topology.link_q, topology.link_type) if t == joints.BALL)
+
+
+def make_state(model: Model, q=None, v=None, *, time: float = 0.0) -> State:
+    """A state from a configuration and a velocity.
+
+    Args:
+        model: the model.
+        q: (nq,) rad, m or unit quaternions; default `model.q0`. Cast to the model's dtype.
+        v: (nv,) rad/s or m/s; default zero.
+        time: s.
+
+    Returns:
+        One State, the whole of it; use `jax.vmap` for a batch.
+
+    Raises:
+        StateError: wrong length, a batch where one state is expected, NaN or inf (named by joint), or a
+            quaternion whose norm is off by more than 1e-3 (closer ones are normalised). Values are
+            looked at only outside jit; inside, a bad state gives the status NONFINITE_INPUT.
+    """
+    q = _checked(model, model.q0 if q is None else q, "q", model.nq)
+    v = _checked(model, jnp.zeros(model.nv, model.dtype) if v is None else v, "v", model.nv)
+    for address in quaternion_addresses(model.topology):
+        p = q[address : address + 4]
+        norm = jnp.linalg.norm(p)
+        if not isinstance(norm, jax.core.Tracer) and not abs(float(norm) - 1) <= 1e-3:
+            joint = _joint_at(model.topology, address, "q")
+            raise StateError(
+                f"q of joint {joint!r}: quaternion {np.asarray(p).tolist()} has norm {float(norm):.6g}; "
+                "it must be 1 within 1e-3. Normalise it; the order is (w, x, y, z)."
+            )
+        q = q.at[address : address + 4].set(p / norm)
+    return State(
+        q=q,
+        v=v,
+        time=jnp.asarray(time, model.dtype),
+        status=jnp.asarray(int(Status.CONVERGED), jnp.int8),
+        history=q,
+        has_history=jnp.asarray(False),
+        fingerprint=model.fingerprint,
+    )
+
+
+def _checked(model: Model, x, name: str, size: int) -> jax.Array:
+    """X as an array of the model's dtype and the right length."""
+    try:
+        x = jnp.asarray(x)
+        if not (jnp.issubdtype(x.dtype, jnp.floating) or jnp.issubdtype(x.dtype, jnp.integer)):
+            raise TypeError
+    except (TypeError, ValueError):
+        raise StateError(f"{name} must be an array of {size} numbers; got {type(x).__name__} {x!r:.60}") from None
+    if x.ndim == 2 and x.shape[1] == size:
+        raise StateError(
+            f"{name} has shape {x.shape}: it looks like a batch of {x.shape[0]} states. "
+            "Use jax.vmap over make_state, or rollout_batch."
+        )
+    if x.shape != (size,):
+        raise StateError(
+            f"{name} has shape {x.shape}; model {model.topology.name!r} wants ({size},) because "
+            f"n{name} = {size}: {joint_layout(model.topology)}"
+        )
+    if not isinstance(x, jax.core.Tracer):
+        bad = np.flatnonzero(~np.isfinite(np.asarray(x)))
+        if bad.size:
+            joint = _joint_at(model.topology, int(bad[0]), name)
+            raise StateError(
+                f"{name}[{bad[0]}] of joint {joint!r} is {float(x[bad[0]])}; it must be finite. "
+                "Find where the NaN or inf was made."
+            )
+    return x.astype(model.dtype)
+
+
+def _joint_at(topology: Topology, index: int, name: str) -> str:
+    """The name of the joint that owns entry `index` of q or v."""
+    for j in topology.joints:
+        first, count = (j.q, j.nq) if name == "q" else (j.v, j.nv)
+        if first <= index < first + count:
+            return j.name
+    return "?"
+
+
+def checked(model: Model, state: State, control) -> jax.Array:
+    """The control as an array; shapes, dtypes and the model's fingerprint are looked at while tracing."""
+    if state.fingerprint != model.fingerprint:
+        raise StateError(
+            f"the state belongs to a model with fingerprint {state.fingerprint}, but this model has "
+            f"{model.fingerprint}: make it with make_state(model, q, v)"
+        )
+    for name, x, size in (("q", state.q, model.nq), ("v", state.v, model.nv)):
+        if x.shape != (size,):
+            batch = x.ndim > 1 and x.shape[-1] == size
+            hint = "it looks like a batch: use jax.vmap or rollout_batch" if batch else "make it with make_state"
+            raise StateError(f"state.{name} has shape {x.shape}; wanted ({size},): {hint}")
+        if x.dtype != model.dtype:
+            raise StateError(
+                f"state.{name} is {x.dtype} but the model is {model.dtype}: make_state casts to the model's"
+            )
+    if control is None:
+        return jnp.zeros(model.nu, model.dtype)
+    control = jnp.asarray(control)
+    if control.shape != (model.nu,):
+        names = ", ".join(model.topology.actuator_names[:8]) or "none"
+        raise StateError(f"control has shape {control.shape}; wanted ({model.nu},), one for each actuator: {names}")
+    return control.astype(model.dtype)

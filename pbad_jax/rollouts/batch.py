@@ -1,0 +1,325 @@
+"""Rollouts of many trajectories: checks, controls, how wide, and which schedule."""
+
+import functools
+import numbers
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, overload
+
+import jax.core
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from pbad_jax.errors import OptionError, StateError
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import State
+from pbad_jax.rollouts import interleaved
+from pbad_jax.rollouts.rollout import Trajectory
+from pbad_jax.schemes import Scheme
+from pbad_jax.step.info import StepInfo
+from pbad_jax.step.options import Options
+from pbad_jax.step.step import make_step
+
+CPU_TILE = 32  # quicker than 128 side by side, even lanes or uneven (benchmarks/results/batch.json)
+
+
+LARGE_SYSTEM = 80  # unknowns from which on a CPU lanes side by side take longer than one after another
+
+
+SCHEDULES = ("auto", "iteration", "step")
+
+
+class Schedule(NamedTuple):
+    """What a batch took.
+
+    by: "iteration" or "step". width: trajectories side by side. passes: () int32, Levenberg–Marquardt iterations of all
+    of them at once. rounds: () int32, commits. busy: (), the share of width · passes in which a step was being solved;
+    otherwise a lane waited for the next commit, or for the last trajectories. The last three are None for what only
+    goes step by step.
+    """
+
+    by: str
+    width: int
+    passes: jax.Array | None = None
+    rounds: jax.Array | None = None
+    busy: jax.Array | None = None
+
+
+class Batch(NamedTuple):
+    """All that comes of a batch; `ends` are the States (lanes, ...) after the last step."""
+
+    trajectory: Trajectory
+    info: StepInfo
+    schedule: Schedule
+    ends: State
+
+
+@overload
+def rollout_batch(
+    model: Model,
+    states: State,
+    controls: Any = ...,
+    n_steps: int | None = ...,
+    options: Options | None = ...,
+    *,
+    queue: State | None = ...,
+    tile: int | None = ...,
+    schedule: str = ...,
+    report: Literal[False] = ...,
+) -> tuple[Trajectory, StepInfo]: ...
+
+
+@overload
+def rollout_batch(
+    model: Model,
+    states: State,
+    controls: Any = ...,
+    n_steps: int | None = ...,
+    options: Options | None = ...,
+    *,
+    queue: State | None = ...,
+    tile: int | None = ...,
+    schedule: str = ...,
+    report: Literal[True],
+) -> tuple[Trajectory, StepInfo, Schedule]: ...
+
+
+def rollout_batch(
+    model: Model,
+    states: State,
+    controls: Any = None,
+    n_steps: int | None = None,
+    options: Options | None = None,
+    *,
+    queue: State | None = None,
+    tile: int | None = None,
+    schedule: str = "auto",
+    report: bool = False,
+):
+    """Rollouts from many states: no lane waits for the harder steps of another.
+
+    Every pass over the lanes is one Levenberg–Marquardt iteration of each; a lane whose step is solved goes on with its
+    next one (the paper's scheme for GPUs). Steps are those of the lanes' own rollouts, to rounding.
+    For gradients use `jax.vmap(rollout)`: reverse mode through this loop is refused by JAX. Where the first axis of
+    `states` is spread over the devices of a mesh (jax.sharding), every device works on its own lanes, and so is the
+    result spread.
+
+    Args:
+        model: the model, the same for all.
+        states: leading axis of lanes, e.g. `jax.vmap(lambda q, v: make_state(model, q, v))(qs, vs)`.
+        controls: (lanes, T, nu), or (T, nu) for all lanes; or a policy, State -> (nu,), of the lane's own state at the
+            start of each step. A policy is compiled in: pass the same function again, and what changes between calls
+            as `jax.tree_util.Partial(policy, parameters)`. None: zeros.
+        n_steps: T; may be left out where controls give it.
+        options: see Options.
+        queue: states of more trajectories. They follow those of `states` in the result and start as lanes come free.
+        tile: how many trajectories are side by side, at any time; the others wait. With the same `tile` the result of
+            a trajectory is the same bit for bit whatever the others are, how many, and in which order. On several
+            devices, per device. Default: as many as `states` has; on a CPU at most 32, and 1 where a step has 80 or
+            more unknowns (stages times degrees of freedom).
+        schedule: "iteration", as above; "step": all lanes of a tile make a step, then the next, as vmap(rollout) does.
+            "auto": by iterations for the schemes that can (radau and legendre, with on_failure="freeze").
+        report: whether to return a Schedule too.
+
+    Returns:
+        Trajectory and StepInfo with leading axes (lanes, T); with `report`, a Schedule.
+
+    Raises:
+        StateError: shapes, dtypes, states of another model. OptionError: no options, n_steps, tile or schedule.
+    """
+    out = run(model, states, controls, n_steps, options, queue, tile, schedule)
+    return (out.trajectory, out.info, out.schedule) if report else (out.trajectory, out.info)
+
+
+def run(model: Model, states: State, controls, n_steps, options, queue, tile, schedule) -> Batch:
+    """What rollout_batch describes, whole."""
+    _check_options(options)
+    _check_states(model, states, "states")
+    side_by_side, share = states.q.shape[0], _share(states)
+    if queue is not None:
+        _check_states(model, queue, "queue")
+        if share is not None:
+            raise OptionError("states that are spread over devices take no queue: append it to them, and give a tile")
+        states = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), states, queue)
+    control_of, n_steps = _controls(model, states.q.shape[0], controls, n_steps)
+    devices = 1 if share is None else states.q.shape[0] // states.q.sharding.shard_shape(states.q.shape)[0]
+    width = _width(tile, side_by_side // devices, getattr(options.scheme, "m", 1) * model.nv)
+    by = _schedule(schedule, options, n_steps)
+    time, q, v, info, ends, work = _rollout(model, states, control_of, n_steps, options, width, by, share)
+    return Batch(Trajectory(time, q, v), info, Schedule(by, width, *work), ends)
+
+
+def checked(model: Model, states: State, controls, n_steps, options) -> tuple[Any, int]:
+    """The controls, arrays as arrays, and the number of steps, after all checks of rollout_batch."""
+    _check_options(options)
+    _check_states(model, states, "states")
+    _, n_steps = _controls(model, states.q.shape[0], controls, n_steps)
+    return controls if controls is None or callable(controls) else jnp.asarray(controls, model.dtype), n_steps
+
+
+def steps_of(controls, first: int, last: int):
+    """The controls of the steps from `first` to before `last`."""
+    return controls if controls is None or callable(controls) else controls[..., first:last, :]
+
+
+def _check_options(options) -> None:
+    if not isinstance(options, Options):
+        raise OptionError(f"rollout_batch needs options=Options(dt=...); got {options!r:.60}")
+
+
+class _Share(NamedTuple):
+    """How lanes are spread over devices."""
+
+    mesh: Any  # jax.sharding.Mesh
+    axis: Any  # of the mesh, or axes
+
+
+def _share(states: State) -> _Share | None:
+    """Where `states` say that each device has lanes of its own; None: one device, or inside jit."""
+    if isinstance(states.q, jax.core.Tracer):
+        return None
+    s = getattr(states.q, "sharding", None)
+    if not isinstance(s, NamedSharding) or s.is_fully_replicated:
+        return None
+    if not s.spec or s.spec[0] is None or any(axis is not None for axis in s.spec[1:]):
+        raise StateError(f"states.q is spread over devices as {s.spec}; wanted P('lanes'), the first axis alone")
+    return _Share(s.mesh, s.spec[0])
+
+
+@functools.partial(jax.jit, static_argnames=("n_steps", "options", "width", "by", "share"))
+def _rollout(model, states: State, control_of, n_steps: int, options: Options, width: int, by: str, share):
+    def here(model, states, control_of):
+        given = (model, states, control_of, n_steps, options, width)
+        if n_steps and _can_iterate(options):
+            part = interleaved.READY if by == "iteration" else 1.0
+            q, v, info, ends, *work = interleaved.run(*given, part)
+        else:
+            q, v, info, ends, *work = _by_steps(*given)
+        return q, v, info, ends, tuple(jnp.asarray(x)[None] for x in work)
+
+    if share is not None:  # every device its own loop: none waits for another
+        one, spread = P(), P(share.axis)
+        rows = jax.tree.map(lambda _: spread if control_of.func is _row else one, control_of)
+        specs = (jax.tree.map(lambda _: one, model), spread, rows)
+        here = jax.shard_map(here, mesh=share.mesh, in_specs=specs, out_specs=spread, check_vma=False)
+    q, v, info, ends, work = here(model, states, control_of)
+    if work:
+        work = (jnp.max(work[0]), jnp.max(work[1]), jnp.mean(work[2]))
+    return times(states, options, 0, n_steps), q, v, info, ends, work
+
+
+def times(states: State, options: Options, first: int, last: int) -> jax.Array:
+    """After each of the steps from `first` to before `last` that began at `states`, (lanes, last − first) s."""
+    steps = jnp.arange(first + 1, last + 1, dtype=states.q.dtype)
+    return states.time[:, None] + jnp.asarray(options.dt, states.q.dtype) * steps
+
+
+def _by_steps(model: Model, states: State, control_of: Callable, n_steps: int, options: Options, width: int):
+    """One tile after the other, each a vmapped rollout; the last one is filled up with copies of the last lane."""
+    step, n = make_step(options), states.q.shape[0]
+    tiles = -(-n // width)
+    lanes = jnp.minimum(jnp.arange(tiles * width), n - 1).reshape(tiles, width)
+
+    def lane(i):
+        def body(state, k):
+            state, info = step(model, state, control_of(model, i, k, state))
+            return state, (state.q, state.v, info)
+
+        end, out = jax.lax.scan(body, jax.tree.map(lambda x: x[i], states), jnp.arange(n_steps))
+        return *out, end
+
+    out = jax.lax.map(jax.vmap(lane), lanes)
+    return jax.tree.map(lambda x: x.reshape(tiles * width, *x.shape[2:])[:n], out)
+
+
+def _schedule(schedule: str, options: Options, n_steps: int) -> str:
+    if schedule not in SCHEDULES:
+        raise OptionError(f"schedule is {schedule!r}; it must be one of {', '.join(SCHEDULES)}")
+    if schedule == "iteration" and not _can_iterate(options):
+        raise OptionError(
+            'schedule="iteration" is for radau and legendre with solver="lm" and on_failure="freeze"; got '
+            f'{options.scheme}, {options.solver!r}, {options.on_failure!r}: use schedule="step" or "auto"'
+        )
+    return "iteration" if _can_iterate(options) and schedule != "step" and n_steps > 0 else "step"
+
+
+def _can_iterate(options: Options) -> bool:
+    return isinstance(options.scheme, Scheme) and options.solver == "lm" and options.on_failure == "freeze"
+
+
+def _width(tile: int | None, lanes: int, unknowns: int) -> int:
+    if tile is None:
+        if jax.default_backend() != "cpu":
+            return lanes
+        return min(lanes, CPU_TILE if unknowns < LARGE_SYSTEM else 1)
+    if isinstance(tile, bool) or not isinstance(tile, numbers.Integral) or tile < 1:
+        raise OptionError(f"tile is {tile!r}; it must be an integer ≥ 1, or None")
+    return int(tile)
+
+
+def _check_states(model: Model, states: State, name: str) -> None:
+    """Shapes and dtypes of a batch."""
+    if not isinstance(states, State):
+        raise StateError(f"{name} is {type(states).__name__}; wanted a State with a leading axis of lanes")
+    if states.fingerprint != model.fingerprint:
+        raise StateError(
+            f"{name} belong to a model with fingerprint {states.fingerprint}, but this model has {model.fingerprint}: "
+            "make them with make_state(model, q, v)"
+        )
+    q, v = states.q, states.v
+    if q.ndim != 2 or q.shape[1] != model.nq or v.shape != (q.shape[0], model.nv) or not q.shape[0]:
+        hint = "one state: use rollout, or give it a leading axis of lanes" if q.ndim == 1 else "make them by jax.vmap"
+        raise StateError(
+            f"{name}: q {q.shape}, v {v.shape}; wanted (lanes, {model.nq}) and (lanes, {model.nv}), lanes ≥ 1: {hint}"
+        )
+    if q.dtype != model.dtype or v.dtype != model.dtype:
+        raise StateError(f"{name}: q is {q.dtype}, v {v.dtype}, but the model is {model.dtype}: make_state casts")
+
+
+def _controls(model: Model, lanes: int, controls: Any, n_steps: int | None) -> tuple[Callable, int]:
+    """(model, lane, k, state) -> (nu,) as a pytree, and the number of steps."""
+    rows = None
+    if controls is None:
+        control_of = jax.tree_util.Partial(_nothing)
+    elif callable(controls):
+        plain = jax.tree_util.all_leaves([controls])  # else a pytree: its arrays are arguments
+        control_of = jax.tree_util.Partial(_policy, jax.tree_util.Partial(controls) if plain else controls)
+    else:
+        controls = jnp.asarray(controls, model.dtype)
+        if controls.shape[-1:] != (model.nu,) or controls.ndim not in (2, 3):
+            raise StateError(f"controls have shape {controls.shape}; wanted (lanes, T, {model.nu}) or (T, {model.nu})")
+        if controls.ndim == 3 and controls.shape[0] != lanes:
+            raise StateError(f"controls are for {controls.shape[0]} lanes, but there are {lanes}, the queue included")
+        rows = controls.shape[-2]
+        control_of = jax.tree_util.Partial(_row if controls.ndim == 3 else _shared_row, controls)
+    n_steps = rows if n_steps is None else n_steps
+    if n_steps is None:
+        raise OptionError("rollout_batch needs n_steps, or controls of shape (lanes, T, nu)")
+    if isinstance(n_steps, bool) or not isinstance(n_steps, numbers.Integral) or n_steps < 0:
+        raise OptionError(f"n_steps is {n_steps!r}; it must be an integer ≥ 0")
+    if rows is not None and rows < n_steps:
+        raise StateError(f"controls cover {rows} steps but n_steps is {n_steps}: give one row a step")
+    return control_of, int(n_steps)
+
+
+def _nothing(model: Model, lane, k, state: State) -> jax.Array:
+    del lane, k, state
+    return jnp.zeros(model.nu, model.dtype)
+
+
+def _row(controls: jax.Array, model: Model, lane, k, state: State) -> jax.Array:
+    del model, state
+    return controls[lane, k]
+
+
+def _shared_row(controls: jax.Array, model: Model, lane, k, state: State) -> jax.Array:
+    del model, lane, state
+    return controls[k]
+
+
+def _policy(policy: Callable, model: Model, lane, k, state: State) -> jax.Array:
+    del lane, k
+    control = jnp.asarray(policy(state))
+    if control.shape != (model.nu,):
+        raise StateError(f"the policy returns shape {control.shape}; wanted ({model.nu},)")
+    return control.astype(model.dtype)

@@ -1,0 +1,72 @@
+"""Many steps of one lane in one compiled loop."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from pbad_jax.errors import OptionError
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import State
+from pbad_jax.rollouts.inputs import checked_rollout
+from pbad_jax.rollouts.progress import report_progress
+from pbad_jax.step.info import StepInfo
+from pbad_jax.step.options import Options
+from pbad_jax.step.step import make_step
+
+
+class Trajectory(NamedTuple):
+    """`time` (T,) s, `q` (T,nq), `v` (T,nv) after every step; the initial state is not repeated."""
+
+    time: jax.Array
+    q: jax.Array
+    v: jax.Array
+
+
+def rollout(
+    model: Model,
+    state: State,
+    controls: Any = None,
+    n_steps: int | None = None,
+    options: Options | None = None,
+    *,
+    progress: bool | None = None,
+) -> tuple[Trajectory, StepInfo]:
+    """Many steps in one compiled `lax.scan`.
+
+    Args:
+        model: the model. state: the initial state.
+        controls: (T,nu), held over a step each, or None for zeros.
+        n_steps: T; may be left out where controls give it. Zero is allowed.
+        options: see Options.
+        progress: a progress bar on stderr; default None draws one where stderr is a terminal and the rollout
+            takes longer than two seconds.
+
+    Returns:
+        Trajectory and StepInfo, all with a leading axis (T,).
+
+    Raises:
+        StateError: shapes; OptionError: no options, or a bad n_steps.
+    """
+    if not isinstance(options, Options):
+        raise OptionError(f"rollout needs options=Options(dt=...); got {options!r:.60}")
+    controls, n_steps = checked_rollout(model, state, controls, n_steps)
+    return _rollout(model, state, controls, n_steps, options, bool(report_progress.wanted(progress)))
+
+
+@functools.partial(jax.jit, static_argnames=("n_steps", "options", "progress"))
+def _rollout(model, state, controls, n_steps: int, options: Options, progress: bool):
+    step = make_step(options)
+
+    def body(state, inputs):
+        i, control = inputs
+        state, info = step(model, state, control)
+        if progress:
+            report_progress(i, n_steps)
+        return state, (state.q, state.v, info)
+
+    t0 = state.time
+    _, (q, v, info) = jax.lax.scan(body, state, (jnp.arange(n_steps), controls), length=n_steps)
+    time = t0 + jnp.asarray(options.dt, model.dtype) * jnp.arange(1, n_steps + 1, dtype=model.dtype)
+    return Trajectory(time, q, v), info

@@ -1,0 +1,95 @@
+"""L-BFGS: the paper's other optimiser, for an energy or a sum of squared residuals. Knows no physics.
+
+optax keeps the history and searches along the line (backtracking, because under vmap a zoom search costs every lane
+its worst case). The gradient is the one that is handed in: optax differentiates its objective by autodiff, so it
+is given f + g·(y − y), constants but for the first y. Stops on the norm, or when rounding lets nothing decrease any
+more, which is near the square root of the dtype's precision.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from pbad_jax.errors import Status
+
+RUNNING = -1
+
+
+MEMORY = 10  # pairs of differences kept
+
+
+BACKTRACKS = 25  # of one line search
+
+
+STUCK = 2  # iterations in a row without any decrease: one with the memory, one along the gradient
+
+
+class State(NamedTuple):
+    """Where the minimisation stands."""
+
+    y: jax.Array  # (n,)
+    memory: optax.OptState
+    value: jax.Array
+    gradient: jax.Array  # (n,)
+    norm: jax.Array
+    stuck: jax.Array  # () int32
+    iterations: jax.Array  # () int32
+    status: jax.Array  # () int8
+
+
+def minimise(
+    objective: Callable[[jax.Array], tuple[jax.Array, jax.Array]],
+    norm: Callable,
+    tolerance,
+    max_iterations: int,
+    y: jax.Array,
+    *,
+    status: jax.Array,
+) -> State:
+    """Iterate from y (n,) until norm(y, value) ≤ tolerance. Under vmap this waits for the slowest lane.
+
+    Args:
+        objective: y -> value (), gradient (n,); neither is differentiated.
+        norm: y, its value -> what must fall below the tolerance.
+        tolerance: of the norm. max_iterations: at most. y: (n,) the guess.
+        status: RUNNING, or a Status to be passed through.
+    """
+    search = optax.scale_by_backtracking_linesearch(BACKTRACKS, decrease_factor=0.5, store_grad=True)
+    method = optax.lbfgs(memory_size=MEMORY, linesearch=search)
+
+    def handed(y):
+        value, gradient = objective(jax.lax.stop_gradient(y))
+        return value + jax.lax.stop_gradient(gradient) @ (y - jax.lax.stop_gradient(y))
+
+    value_and_gradient = optax.value_and_grad_from_state(handed)
+
+    def iterate(s: State) -> State:
+        updates, memory = method.update(s.gradient, s.memory, s.y, value=s.value, grad=s.gradient, value_fn=handed)
+        y = s.y + jnp.asarray(updates)
+        value, gradient = map(jnp.asarray, value_and_gradient(y, state=memory))
+        finite = jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient))
+        lower = value < s.value
+        stuck = jnp.where(lower, 0, s.stuck + 1).astype(jnp.int32)
+        reached = norm(y, value)
+        there = (y, memory, value, gradient, reached)
+        back = (s.y, method.init(s.y), s.value, s.gradient, s.norm)
+        status = jnp.int8(RUNNING)
+        status = jnp.where(s.iterations + 1 >= max_iterations, jnp.int8(Status.MAX_ITER), status)
+        status = jnp.where(stuck >= STUCK, jnp.int8(Status.STALLED), status)
+        status = jnp.where(~finite, jnp.int8(Status.NONFINITE_EVAL), status)
+        status = jnp.where(finite & (reached <= tolerance), jnp.int8(Status.CONVERGED), status)
+        best = jax.tree.map(lambda a, b: jnp.where(lower, a, b), there, back)
+        y, memory, value, gradient, reached = best
+        after = State(y, memory, value, gradient, reached, stuck, s.iterations + 1, status)
+        return jax.tree.map(lambda new, old: jnp.where(s.status == RUNNING, new, old), after, s)
+
+    value, gradient = objective(y)
+    zero = jnp.zeros((), jnp.int32)
+    status = jnp.asarray(status, jnp.int8)
+    bad = ~(jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient)))
+    status = jnp.where((status == RUNNING) & bad, jnp.int8(Status.NONFINITE_EVAL), status)
+    first = State(y, method.init(y), value, gradient, norm(y, value), zero, zero, status)
+    return jax.lax.while_loop(lambda s: s.status == RUNNING, iterate, first)

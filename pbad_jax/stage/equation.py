@@ -1,0 +1,268 @@
+"""The stage equation: one residual for every scheme, and its Newton matrix.
+
+Every scheme is linear in the bodies' transforms T^l and in the joints' own coordinates; both together are a Field.
+With stages q_1..q_m and a table C, D (schemes.py),
+
+    r_i = Σ_l <∂T^l(q_i)/∂q_i, A_i^l> + armature ∘ a_i − τ_i = 0
+    A_i^l = (Σ_j C_ij ΔT_j^l + Y_i^l) M^l / dt² + ∂Q/∂T^l
+
+where Y is known, made from the past: e_i dt V_k + c_i ΔT_h for a collocation. For m = 1 this is the gradient of the
+paper's energy (eq. 5); for m > 1 the collocation equations (eq. 6). Its matrix has the blocks
+
+    J_ij = C_ij/dt² ∂²I(q_i,q_j)/∂q_i∂q_j + [i = j] Σ_l <∂²T^l, A_i^l> + joint terms.
+
+Unknowns are increments z_j, from q_k, in the layout of q (a quaternion for balls). The residual is multiplied by
+dt², so that it stays finite in float32. Second derivatives are taken in exponential coordinates about the iterate,
+which makes the matrix of a conservative system symmetric; at a root every choice of coordinates gives the same.
+
+Forces that act once a step (forces/force.py) change V_k by −dt F M⁻¹, F their field at the end of the step: their share
+of A_i is −e_i F(q_m).
+
+The equation is written for a step of length h dt, 0 < h ≤ 1 (solver/continuation.py follows its root from h = 0): what
+is known is a polynomial in h, and h = 1 is the step itself.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from pbad_jax.atom import operator
+from pbad_jax.atom.operator import TWINS
+from pbad_jax.forces.force import Load, Point, Start, acting, field_of, instant, total_load, total_potential
+from pbad_jax.kinematics import joint_field, manifold, transforms
+from pbad_jax.kinematics.joint_field import Field
+from pbad_jax.math import batched
+from pbad_jax.math.small import fused, matmul
+from pbad_jax.math.spatial import tangent_compose
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import State
+from pbad_jax.schemes import Scheme
+
+
+class Here(NamedTuple):
+    """Everything at the start of a step, time k."""
+
+    q: jax.Array  # (nq,) q_k
+    v: jax.Array  # (nv,) v_k
+    L: jax.Array  # (N,3,4) local transforms
+    frames: transforms.Frames  # about `origin`
+    origin: jax.Array  # (3,) m, the centre of mass
+    V: Field  # rates
+    mass: jax.Array | None  # (nv,nv) mass matrix
+    metric: batched.Factors | None  # of the mass matrix
+    potential: jax.Array  # () J, of all forces that have one
+    time: jax.Array
+    control: jax.Array  # (nu,)
+
+
+class Equation(NamedTuple):
+    """A table and the past: what one solve needs besides `Here`. Leading axis m; h-polynomials as lists by power."""
+
+    dt: jax.Array
+    nodes: jax.Array  # (m,)
+    C: jax.Array  # (m,m)
+    D: jax.Array  # (m,m)
+    accel: tuple[Field | None, Field | None, Field | None]  # dt² A without the unknowns: Y
+    rate: tuple[Field | None, Field | None]  # dt V without the unknowns
+    impulse: jax.Array | None = None  # (m,) weights of the forces that act once a step; None: they do not
+
+
+class Stages(NamedTuple):
+    """All stages at one iterate; leading axis m."""
+
+    z: jax.Array  # (m,nq)
+    delta: Field  # from q_k
+    frames: transforms.Frames
+
+
+def here(model: Model, state: "State | Here", control, *, twin: str = "parallel", dense: bool = True) -> Here:
+    """What is constant during a step from `state` (its q, v and time); without `dense` no (nv,nv) matrix is made."""
+    L = transforms.local_transforms(model, state.q)
+    T = TWINS[twin].world_transforms(model, L)
+    origin = transforms.center_of_mass(model, T)
+    f = transforms.with_screws(model, transforms.shift(T, origin), L)
+    V = Field(transforms.velocity_field(model, f, state.v), joint_field.rate(model, state.v))
+    mass = TWINS[twin].mass_matrix(model, f) if dense else None
+    metric = None if mass is None else batched.cholesky(jax.lax.stop_gradient(mass))
+    U = total_potential(model, instant(state.q, state.v, T, V.T, state.time, control))
+    return Here(state.q, state.v, L, f, origin, V, mass, metric, U, state.time, control)
+
+
+def collocation(model: Model, scheme: Scheme, dt, s: Here, z_h: jax.Array | None) -> Equation:
+    """The Equation of radau and legendre; z_h (nq,) is the increment to the history node, where there is one."""
+    dtype = s.q.dtype
+    nodes, C, D = (jnp.asarray(x, dtype) for x in (scheme.nodes, scheme.C, scheme.D))
+    on = _outer(scheme.e, jax.tree.map(lambda x: dt * x, s.V)) if any(scheme.e) else None
+    if z_h is None:
+        return Equation(dt, nodes, C, D, (None, on, None), (None, None), -jnp.asarray(scheme.e, dtype))
+    past = Field(transforms.increments(model, s.L, z_h), joint_field.difference(model, z_h))
+    accel, rate = (_outer(scheme.c, past), on, None), (_outer(scheme.d, past), None)
+    return Equation(dt, nodes, C, D, accel, rate, jnp.ones(1, dtype) if scheme.m == 1 else None)
+
+
+def _outer(weights, field: Field) -> Field:
+    """(m,) ⊗ field."""
+    return jax.tree.map(lambda x: jnp.multiply.outer(jnp.asarray(weights, x.dtype), x), field)
+
+
+def _known(parts: tuple[Field | None, ...], h, like: Field) -> Field:
+    """The polynomial Σ h^p parts_p."""
+    total = None
+    for power, part in enumerate(parts):
+        if part is not None:
+            term = jax.tree.map(lambda x, power=power: h**power * x, part)
+            total = term if total is None else jax.tree.map(jnp.add, total, term)
+    return jax.tree.map(jnp.zeros_like, like) if total is None else total
+
+
+def stages(model: Model, s: Here, z: jax.Array) -> Stages:
+    """ΔT and frames of the stages at the increments z (m,nq)."""
+    dT = jax.vmap(lambda z_j: transforms.increments(model, s.L, z_j))(z)
+    motion = jax.vmap(lambda z_j: transforms.joint_motion(model, z_j))(z)
+    dT, L = fused(dT, s.L + tangent_compose(s.L, motion))
+    f = jax.vmap(lambda T, L_j: transforms.with_screws(model, T, L_j))(s.frames.T + dT, L)
+    delta = Field(dT, jax.vmap(lambda z_j: joint_field.difference(model, z_j))(z))
+    return Stages(z, delta, transforms.Frames(*fused(*f)))
+
+
+class Terms(NamedTuple):
+    """What a residual and its matrix are made of, times dt²; leading axis m."""
+
+    z: jax.Array  # (m,nq)
+    frames: transforms.Frames
+    A: jax.Array  # (m,N,3,4)
+    joint_r: jax.Array  # (m,nv) what the joints add to the residual
+    accel: joint_field.Slopes
+    rate: joint_field.Slopes
+    load: Load  # of every stage, times dt²; derivatives by rates times dt
+    end: Load | None  # the same of what acts once a step, at its end
+    impulse: jax.Array  # (m,) its weights
+
+
+def _terms(model: Model, s: Here, eq: Equation, z: jax.Array, h, bend: str) -> Terms:
+    dt, st = h * eq.dt, stages(model, s, z)
+    Y, R = _known(eq.accel, h, st.delta), _known(eq.rate, h, st.delta)
+    (A,) = fused(matmul(jnp.tensordot(eq.C, st.delta.T, axes=1) + Y.T, model.second_moment))
+    rates, rate_slopes = joint_field.table(model, eq.D, z, st.delta.joint, R.joint)
+    V = jnp.tensordot(eq.D, st.delta.T, axes=1) + R.T
+    accel, accel_slopes = joint_field.table(model, eq.C, z, st.delta.joint, Y.joint)
+    joint_r = model.armature * accel
+
+    load = _scaled(_loads(model, s, eq, st, rates / dt, V / dt, dt, bend), dt)
+    field, n_links = jax.vmap(lambda x: field_of(x, model.topology.n_links))(load), model.topology.n_links
+    A = A if field is None else A + field
+    joint_r = joint_r if load.tau is None else joint_r - load.tau
+    end, impulse = None, jnp.zeros(len(eq.nodes), z.dtype) if eq.impulse is None else eq.impulse
+    if eq.impulse is not None and acting(model, "step"):
+        end = _scaled(end_load(model, s, eq, st, dt, bend), dt)
+        field = field_of(end, n_links)
+        A = A if field is None else A + impulse[:, None, None, None] * field
+        joint_r = joint_r if end.tau is None else joint_r - impulse[:, None] * end.tau
+    return Terms(z, st.frames, A, joint_r, accel_slopes, rate_slopes, load, end, impulse)
+
+
+def point(model: Model, s: Here, q, v, f: transforms.Frames, V, time, dt) -> Point:
+    """An instant of the step that starts at `s`; f about its origin, V (N,3,4) the rates of f.T."""
+    start = Start(s.q, s.v, transforms.shift(s.frames.T, -s.origin), s.V.T)
+    return Point(q, v, transforms.shift(f.T, -s.origin), V, time, s.control, start, dt)
+
+
+def _loads(model: Model, s: Here, eq: Equation, st: Stages, rates: jax.Array, V: jax.Array, dt, bend) -> Load:
+    """What acts at the stages, at every stage."""
+
+    def one(z, v, f, V, time):
+        q = manifold.compose_increment(model, s.q, z)
+        return total_load(model, dataclasses.replace(point(model, s, q, v, f, V, time, dt), bend=bend), "stages")
+
+    return jax.vmap(one)(st.z, rates, st.frames, V, s.time + eq.nodes * dt)
+
+
+def end_load(model: Model, s: Here, eq: Equation, st: Stages, dt, bend: str = "exact") -> Load:
+    """What acts once a step: at its end, with the mean rates of the step."""
+    return total_load(model, dataclasses.replace(end_point(model, s, eq, st, dt), bend=bend), "step")
+
+
+def end_point(model: Model, s: Here, eq: Equation, st: Stages, dt) -> Point:
+    """The end of the step, with its mean rates."""
+    z, dT, f = jax.tree.map(lambda x: x[-1], (st.z, st.delta.T, st.frames))
+    v = manifold.difference(model, manifold.identity_increment(model), z) / dt
+    return point(model, s, manifold.compose_increment(model, s.q, z), v, f, dT / dt, s.time + eq.nodes[-1] * dt, dt)
+
+
+def _scaled(load: Load, dt) -> Load:
+    """Times dt²; what is divided by a velocity, times dt."""
+
+    def times(x, factor):
+        return None if x is None else factor * x
+
+    pulled = tuple(
+        dataclasses.replace(p, force=dt**2 * p.force, by_P=times(p.by_P, dt**2), by_V=times(p.by_V, dt))
+        for p in load.pulls
+    )
+    return Load(
+        field=times(load.field, dt**2),
+        tau=times(load.tau, dt**2),
+        dtau_dq=times(load.dtau_dq, dt**2),
+        dtau_dv=times(load.dtau_dv, dt),
+        pulls=pulled,
+    )
+
+
+def residual(model: Model, s: Here, eq: Equation, z: jax.Array, *, twin: str = "parallel", dense=True) -> jax.Array:
+    """dt² r (m·nv,) at the increments z (m,nq), kg m² or kg; without `dense` by sweeps, for one stage."""
+    return evaluate(model, s, eq, z, 1.0, twin=twin, dense=dense)[0]
+
+
+def evaluate(
+    model: Model,
+    s: Here,
+    eq: Equation,
+    z: jax.Array,
+    h: Any = 1.0,
+    *,
+    twin: str = "parallel",
+    dense: bool = True,
+    bend: str = "exact",
+) -> tuple[jax.Array, Terms]:
+    """(h dt)² r (m·nv,) at the increments z (m,nq), kg m² or kg, and the Terms of its matrix.
+
+    `bend`: "exact", or the laws that bend simplified, "straight" or as a "chord" (forces/force.py). Without `dense` by
+    sweeps, for one stage.
+    """
+    t = _terms(model, s, eq, z, h, bend)
+    r = jax.vmap(lambda f, A_i: operator.pullback(model, f, A_i, twin=twin, dense=dense))(t.frames, t.A)
+    return (r + t.joint_r).reshape(-1), t
+
+
+def energy(model: Model, s: Here, eq: Equation, z: jax.Array, h: Any = 1.0) -> jax.Array:
+    """(h dt)² times the energy, (), whose gradient is the residual of one stage: eq. (5) of the paper where Y is its.
+
+    ½ C ‖ΔT‖²_M + <Y, ΔT>_M + (h dt)² Q, and the same for the armature (equal on the three axes of a ball). Every force
+    must have a potential.
+    """
+    st, dt = stages(model, s, z), h * eq.dt
+    Y = _known(eq.accel, h, st.delta)
+    at = end_point(model, s, eq, st, dt)
+    weight = joint_field.weights(model, model.armature)
+    inertial = jnp.sum(matmul(0.5 * eq.C[0, 0] * st.delta.T + Y.T, model.second_moment) * st.delta.T)
+    joint = jnp.sum(weight * (0.5 * eq.C[0, 0] * st.delta.joint + Y.joint) * st.delta.joint)
+    return inertial + joint + dt**2 * (total_potential(model, at) - s.potential)
+
+
+def stage_rates(eq: Equation, st: Stages) -> Field:
+    """Dt V_i of the stages."""
+    known = _known(eq.rate, 1.0, st.delta)
+    return jax.tree.map(lambda x, y: jnp.tensordot(eq.D, x, axes=1) + y, st.delta, known)
+
+
+def end_velocity(model: Model, eq: Equation, st: Stages, mass: operator.Mass, **how) -> jax.Array:
+    """The rate of the field at the end node, projected: v_{k+1} = mass⁻¹ ∂I(V_end, q_{k+1})/∂q_b. (nv,).
+
+    `mass` is that of the end. `how`: the twin, and whether dense matrices are wanted, as in atom/operator.py.
+    """
+    V, f = jax.tree.map(lambda x: x[-1], (stage_rates(eq, st), st.frames))
+    p = operator.pullback(model, f, matmul(V.T, model.second_moment), **how)
+    p = p + model.armature * joint_field.pullback(model, st.z[-1], V.joint)
+    return operator.solve(model, mass, p) / eq.dt

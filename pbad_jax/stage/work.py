@@ -1,0 +1,50 @@
+"""The work of the forces over a step: what the change of kinetic energy is compared with."""
+
+import jax
+import jax.numpy as jnp
+
+from pbad_jax.dynamics.instant import instant_of
+from pbad_jax.forces.force import Load, Point, field_of, is_conservative
+from pbad_jax.kinematics import joint_field, manifold
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import State
+from pbad_jax.stage import equation
+from pbad_jax.stage.equation import Equation, Here, Stages
+
+
+def stage_work(model: Model, s: Here, eq: Equation, st: Stages) -> jax.Array:
+    """Dt × the power at every stage of the forces that act there, (m,nforces) J."""
+    V = equation.stage_rates(eq, st)
+    v = jax.vmap(lambda z_i, u: joint_field.pullback(model, z_i, u))(st.z, V.joint) / eq.dt
+    q = jax.vmap(lambda z_i: manifold.compose_increment(model, s.q, z_i))(st.z)
+
+    def at_stage(q, v, f, V, time):
+        return power(model, equation.point(model, s, q, v, f, V, time, eq.dt), "stages")
+
+    return eq.dt * jax.vmap(at_stage)(q, v, st.frames, V.T / eq.dt, s.time + eq.nodes * eq.dt)
+
+
+def impulse_work(model: Model, s: Here, eq: Equation, st: Stages) -> jax.Array:
+    """The work of the forces that act once a step, over the displacements of the step, (nforces,) J."""
+    return eq.dt * power(model, equation.end_point(model, s, eq, st, eq.dt), "step")
+
+
+def power(model: Model, at: Point, where: str) -> jax.Array:
+    """τ·v − <∂Q/∂T, V> of every force that acts `where`, at the "stages" or once a "step"; else zero. (nforces,) W."""
+
+    def one(load: Load) -> jax.Array:
+        field = field_of(load, model.topology.n_links)
+        total = jnp.zeros((), at.q.dtype) if load.tau is None else load.tau @ at.v
+        return total if field is None else total - jnp.sum(field * at.V)
+
+    here = [getattr(f, "at", "stages") == where for f in model.forces]
+    zero = jnp.zeros((), at.q.dtype)
+    out = [one(f.load(model, at)) if acts else zero for f, acts in zip(model.forces, here)]
+    return jnp.stack(out) if out else jnp.zeros(0, at.q.dtype)
+
+
+def exact_where_known(model: Model, before: State, after: State, work: jax.Array, control) -> jax.Array:
+    """The work of every force (nforces,): the fall of its potential where that is all, else the quadrature given."""
+    a, b = (instant_of(model, state, control) for state in (before, after))
+    exact = [f.potential(model, a) - f.potential(model, b) if is_conservative(f) else None for f in model.forces]
+    return jnp.stack([w if x is None else x for w, x in zip(work, exact)]) if exact else work

@@ -1,0 +1,1 @@
+"""One step: guard, predict, solve, judge, keep."""

@@ -1,0 +1,55 @@
+"""Forces that act once a step, for the schemes whose stages are not solved together: dirk and variational.
+
+A step of radau(2), or where no matrices are wanted of radau(1), with all forces finds the force at the end of the step;
+its impulse then changes V_k, and the scheme goes on without it. The end that radau finds is not quite the scheme's, so
+that here, unlike with radau, the force belongs to a configuration nearby: to O(dt³) or O(dt²).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax.atom import operator, sweeps
+from pbad_jax.dynamics.instant import generalised_force
+from pbad_jax.errors import Status
+from pbad_jax.forces.force import acting
+from pbad_jax.kinematics import joint_field, transforms
+from pbad_jax.kinematics.joint_field import Field
+from pbad_jax.model.model import Model
+from pbad_jax.schemes import radau
+from pbad_jax.stage import equation
+from pbad_jax.stage.equation import Here
+from pbad_jax.stage.problem import Solver, of_stages, solve
+from pbad_jax.stage.work import impulse_work
+
+
+class Kicked(NamedTuple):
+    """Time k after the impulse."""
+
+    here: Here
+    status: jax.Array
+    iterations: jax.Array
+    work: jax.Array  # (nforces,) J; (0,) unless asked for
+
+
+def kicked(model: Model, solver: Solver, dt, s: Here, status) -> Kicked:
+    """V_k changed by the forces that act once a step; nothing where there are none."""
+    none = jnp.zeros(len(model.forces) if solver.account else 0, s.q.dtype)
+    if not acting(model, "step"):
+        return Kicked(s, jnp.asarray(status, jnp.int8), jnp.zeros((), jnp.int32), none)
+    how = {"twin": solver.twin, "dense": solver.dense}
+    scheme = radau(2) if solver.dense else radau(1)
+    eq = equation.collocation(model, scheme, dt, s, None)
+    newton = solver._replace(method="lm", objective="root")
+    equations = of_stages(model, newton, s, eq, det_C=float(np.linalg.det(scheme.C)))
+    found, z = solve(model, newton, s, equations, eq.nodes[:, None] * (dt * s.v), status)
+    st = equation.stages(model, s, z)
+    load = equation.end_load(model, s, eq, st, dt)
+    mass = sweeps.mass(model, s.frames) if s.mass is None else s.mass
+    v = s.v + dt * operator.solve(model, mass, generalised_force(model, s.frames, load, **how))
+    work = impulse_work(model, s, eq, st) if solver.account else none
+    here = s._replace(v=v, V=Field(transforms.velocity_field(model, s.frames, v), joint_field.rate(model, v)))
+    solved = found.status == Status.CONVERGED
+    return Kicked(here, jnp.where(solved, jnp.asarray(status, jnp.int8), found.status), found.iterations, work)

@@ -1,0 +1,153 @@
+"""What every step says about how it ended: the certificate."""
+
+import dataclasses
+import functools
+
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax.errors import Status, StepError
+from pbad_jax.model.model import Model, Topology
+
+WORST_GRADIENT = 1e-3  # relative error
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=[
+        "status",
+        "iterations",
+        "residual",
+        "reached",
+        "damping",
+        "substeps",
+        "worst",
+        "grad_ok",
+        "work",
+        "numerical_work",
+        "condition",
+    ],
+    meta_fields=["dofs", "forces"],
+)
+@dataclasses.dataclass(frozen=True)
+class StepInfo:
+    """How a step ended. In a rollout every field has a leading axis of steps, under vmap one of lanes before it.
+
+    Attributes:
+        status: int8, a `Status`.
+        iterations: int32, Levenberg–Marquardt or L-BFGS iterations, all attempts and stages together.
+        residual: ‖L⁻¹ r‖ over √mass · length of the model, L the Cholesky factor of the mass matrix at the start of the
+            step: the estimated position error as a fraction of the model's size.
+        reached: fraction of dt up to which the equations could be solved; 1 where the step converged.
+        damping: λ of the last iteration; 0 is Newton's method.
+        substeps: 1, or into how many parts a hard step was divided (`on_failure="substep"`).
+        worst: int32, the degree of freedom that the last correction moved most; `dofs[worst]` is its joint.
+        grad_ok: whether derivatives pass through this step: it converged in one piece, and where `condition` is known,
+            that leaves three digits of them.
+        work: (..., nforces) J that each force did, or None; see Options.account.
+        numerical_work: J, the change of kinetic energy that no force explains; negative where the scheme dissipates.
+        condition: of the Newton matrix at the solution in the metric of the mass matrix, an estimate from below; the
+            largest of the stages of dirk. None unless Options.condition.
+        dofs: joint name of every degree of freedom. forces: name of every force.
+    """
+
+    status: jax.Array
+    iterations: jax.Array
+    residual: jax.Array
+    reached: jax.Array
+    damping: jax.Array
+    substeps: jax.Array
+    worst: jax.Array
+    grad_ok: jax.Array
+    work: jax.Array | None = None
+    numerical_work: jax.Array | None = None
+    condition: jax.Array | None = None
+    dofs: tuple[str, ...] = ()
+    forces: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> jax.Array:
+        """Whether every step converged: () bool, or one for each lane under vmap."""
+        status = jnp.asarray(self.status)
+        return jnp.all(status == Status.CONVERGED, axis=-1) if status.ndim else status == Status.CONVERGED
+
+    @property
+    def first_bad_step(self) -> jax.Array:
+        """Index of the first step that did not converge, −1 where all did: (), or one for each lane."""
+        bad = jnp.atleast_1d(self.status) != Status.CONVERGED
+        if not bad.shape[-1]:
+            return jnp.full(bad.shape[:-1], -1, jnp.int32)
+        return jnp.where(jnp.any(bad, -1), jnp.argmax(bad, -1), -1).astype(jnp.int32)
+
+    def assert_ok(self) -> None:
+        """Raise where a step failed, naming lane, step, joint, status and advice. Only outside jit.
+
+        Raises:
+            StepError: a step did not converge.
+        """
+        status = np.asarray(self.status)
+        bad = np.argwhere(np.atleast_1d(status) != Status.CONVERGED)
+        if not len(bad):
+            return
+        index = tuple(int(i) for i in (bad[0] if status.ndim else ()))
+        code = Status(int(status[index]))
+        more = f" ({len(bad)} of {status.size} steps are not CONVERGED)" if status.size > 1 else ""
+        raise StepError(f"{self._place(index)}: {code.name}. {code.advice}{more}")
+
+    def _place(self, index: tuple[int, ...]) -> str:
+        """Lane, step, joint and figures of one entry, for a person."""
+        where = [f"lane {', '.join(map(str, index[:-1]))}"] if len(index) > 1 else []
+        where += [f"step {index[-1]}"] if index else ["the step"]
+        worst = int(np.asarray(self.worst)[index])
+        if worst < len(self.dofs):
+            where.append(f"joint {self.dofs[worst]!r}")
+        count, residual = int(np.asarray(self.iterations)[index]), float(np.asarray(self.residual)[index])
+        reached, damping = float(np.asarray(self.reached)[index]), float(np.asarray(self.damping)[index])
+        figures = f"{count} iterations, residual {residual:.2g}, λ {damping:.2g}, reached {reached:.3g} of dt"
+        return f"{', '.join(where)} ({figures})"
+
+    def __repr__(self) -> str:
+        if not hasattr(self.status, "shape") or isinstance(self.status, jax.core.Tracer):
+            return f"StepInfo(status={self.status!r}, ...)"
+        status = np.asarray(self.status)
+        if not status.size:
+            return "StepInfo(no steps)"
+        counts = [(Status(int(c)).name, int(np.sum(status == c))) for c in np.unique(status)]
+        codes = ", ".join(f"{n} {name}" for name, n in counts)
+        solved = status == Status.CONVERGED
+        parts = [
+            f"{status.size} steps" + (f" in {status.size // status.shape[-1]} lanes" if status.ndim > 1 else ""),
+            codes,
+        ]
+        if solved.any():
+            iterations, residual = np.asarray(self.iterations)[solved], np.asarray(self.residual)[solved]
+            parts.append(f"iterations {iterations.mean():.1f} (most {iterations.max()})")
+            parts.append(f"residual ≤ {residual.max():.1g}")
+        divided = np.asarray(self.substeps) > 1
+        if divided.any():
+            parts.append(f"{int(divided.sum())} divided into up to {int(np.asarray(self.substeps).max())} substeps")
+        if not solved.all():
+            bad = np.argwhere(np.atleast_1d(~solved))[0]
+            parts.append(f"first failure: {self._place(tuple(int(i) for i in (bad if status.ndim else ())))}")
+        return f"StepInfo({'; '.join(parts)})"
+
+
+def names(model: Model) -> dict[str, tuple[str, ...]]:
+    """The names that every StepInfo of this model carries."""
+    return {"dofs": _dof_names(model.topology), "forces": tuple(type(f).__name__ for f in model.forces)}
+
+
+def has_gradient(status: jax.Array, condition: jax.Array) -> jax.Array:
+    """Whether derivatives pass: () bool. `condition`: NaN where it is not known."""
+    lost = condition * jnp.finfo(condition.dtype).eps > WORST_GRADIENT
+    return (status == Status.CONVERGED) & ~lost
+
+
+@functools.lru_cache(maxsize=256)
+def _dof_names(topology: Topology) -> tuple[str, ...]:
+    """The joint of every degree of freedom."""
+    names = [""] * topology.nv
+    for joint in topology.joints:
+        names[joint.v : joint.v + joint.nv] = [joint.name] * joint.nv
+    return tuple(names)

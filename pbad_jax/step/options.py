@@ -1,0 +1,214 @@
+"""How to step: checked where it is made."""
+
+import dataclasses
+import difflib
+import math
+import numbers
+
+import jax.numpy as jnp
+
+from pbad_jax.atom.operator import TWINS
+from pbad_jax.checks import step_size
+from pbad_jax.dynamics.instant import coupling
+from pbad_jax.errors import OptionError
+from pbad_jax.forces.force import acting, is_conservative
+from pbad_jax.model.model import Model
+from pbad_jax.schemes import NAMES, Dirk, Scheme, Variational, radau
+from pbad_jax.stage.problem import Solver
+
+DEFAULT_TOLERANCE = {
+    "lm": {"float64": 1e-11, "float32": 2e-6},
+    "lbfgs": {"float64": 1e-7, "float32": 1e-3},  # near the square root of the precision
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How to step. Hashable, so static under jit; checked when made.
+
+    Attributes:
+        dt: step, s.
+        scheme: radau(s), dirk(p), legendre(K) or variational(), or a name such as "radau2".
+        tolerance: of the residual, which estimates the position error of the solve as a fraction of the model's
+            size. Default 1e-11 in float64, 2e-6 in float32; for lbfgs 1e-7 and 1e-3, because a minimum is flat.
+        max_iterations: Levenberg–Marquardt iterations a step may take, all attempts of its continuation together.
+        solver: "lm" (Levenberg–Marquardt, the default) or "lbfgs" (the paper's other one; slower, less accurate).
+        objective: "root" (lm, the default: Newton's method on the equations, damped towards ‖r‖²), "squared" (lbfgs:
+            ½‖r‖² of any scheme), "energy" (lm or lbfgs: the paper's eq. (5) and each stage of dirk; needs a scheme with
+            one unknown at a time, and forces that all have a potential). "auto": root for lm; energy for lbfgs where
+            there is one, else squared.
+        on_failure: "freeze": a failed step keeps the last good state, and later steps of the lane do nothing.
+            "substep": it is first tried again, legendre from the stages of radau(2), then any scheme in parts of dt,
+            down to dt/64. The derivative of a step that had to be divided is that of a failed one.
+        failed_gradient: "zero": a failed step passes no derivative. "nan": it poisons what depends on it.
+        account: whether `info.work` and `info.numerical_work` are computed.
+        condition: whether `info.condition` is, at the cost of some solves; `info.grad_ok` then looks at it too.
+        linear_solver: "dense": LU of the Newton matrix. "tree": one sweep inward and one outward, O(N), no matrix; for
+            lm with one unknown configuration at a time (radau(1), legendre(2), dirk). "auto": tree for those from 120
+            degrees of freedom on, where no force couples links or joints.
+        recurrence: "parallel" (O(log N) deep, the default) or "serial" (the paper's Algorithms 1-3).
+
+    Raises:
+        OptionError: naming the option, the value and what is allowed.
+    """
+
+    dt: float
+    scheme: Scheme | Dirk | Variational | str = dataclasses.field(default_factory=radau)
+    tolerance: float | None = None
+    max_iterations: int = 400
+    solver: str = "lm"
+    objective: str = "auto"
+    on_failure: str = "freeze"
+    failed_gradient: str = "zero"
+    linear_solver: str = "auto"
+    recurrence: str = "parallel"
+    account: bool = False
+    condition: bool = False
+
+    def __post_init__(self):
+        object.__setattr__(self, "dt", step_size(self.dt))
+        if isinstance(self.scheme, str):
+            object.__setattr__(self, "scheme", NAMES[_choice("scheme", self.scheme, tuple(NAMES))]())
+        if not isinstance(self.scheme, Scheme | Dirk | Variational):
+            raise OptionError(f"scheme is {self.scheme!r}; pass radau(2) or one of the names {', '.join(NAMES)}")
+        if self.tolerance is not None:
+            if not (isinstance(self.tolerance, numbers.Real) and math.isfinite(self.tolerance) and self.tolerance > 0):
+                raise OptionError(f"tolerance is {self.tolerance!r}; it must be a positive number, or None")
+            object.__setattr__(self, "tolerance", float(self.tolerance))
+        if (
+            isinstance(self.max_iterations, bool)
+            or not isinstance(self.max_iterations, numbers.Integral)
+            or self.max_iterations < 1
+        ):
+            raise OptionError(f"max_iterations is {self.max_iterations!r}; it must be an integer ≥ 1")
+        _choice("solver", self.solver, ("lm", "lbfgs"))
+        _choice("objective", self.objective, ("auto", "root", "energy", "squared"))
+        self._check_objective()
+        _choice("on_failure", self.on_failure, ("freeze", "substep"))
+        _choice("failed_gradient", self.failed_gradient, ("zero", "nan"))
+        _choice("linear_solver", self.linear_solver, ("auto", "dense", "tree"))
+        self._check_linear_solver()
+        for name in ("account", "condition"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"{name} is {getattr(self, name)!r}; it must be True or False")
+        _choice("recurrence", self.recurrence, tuple(TWINS))
+
+    def _check_objective(self) -> None:
+        """Which objectives go with which solver and scheme."""
+        if self.solver == "lm" and self.objective == "squared":
+            raise OptionError("objective 'squared' is what lm's damping falls back on; use 'root', or solver='lbfgs'")
+        if self.solver == "lbfgs" and self.objective == "root":
+            raise OptionError("objective 'root' needs Newton's method; use 'energy' or 'squared', or solver='lm'")
+        if isinstance(self.scheme, Variational) and (self.solver, self.objective) not in (
+            ("lm", "auto"),
+            ("lm", "root"),
+        ):
+            raise OptionError(
+                "variational() has no energy to minimise; use solver='lm' with objective 'auto' or 'root'"
+            )
+        assert not isinstance(self.scheme, str)
+        if self.objective == "energy" and self.scheme.m > 1:
+            raise OptionError(
+                f"objective 'energy' needs one unknown configuration at a time; {self.scheme.name} has "
+                f"{self.scheme.m}: use 'squared', or dirk(p), whose stages have an energy"
+            )
+
+    def _check_linear_solver(self) -> None:
+        """The tree solve has its own conditions."""
+        assert not isinstance(self.scheme, str)
+        if self.linear_solver != "tree":
+            return
+        if self.scheme.m > 1 or isinstance(self.scheme, Variational):
+            raise OptionError(
+                f"linear_solver 'tree' needs a scheme with one unknown configuration at a time that is tested there, "
+                f"radau(1), legendre(2) or dirk(p); got {self.scheme.name}: use 'dense'"
+            )
+        if self.solver == "lbfgs" or self.recurrence == "serial":
+            raise OptionError("linear_solver 'tree' goes with solver='lm' and recurrence='parallel'; use 'dense'")
+
+
+def _choice(option: str, value, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        near = difflib.get_close_matches(str(value), allowed, 1, cutoff=0.4)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise OptionError(f"{option} is {value!r}; choose one of {', '.join(map(repr, allowed))}.{hint}")
+    return value
+
+
+def solver(options: Options, model: Model) -> Solver:
+    """What the options come to for this model.
+
+    Raises:
+        OptionError: a tolerance below what the dtype resolves, or an energy wanted of forces without one.
+    """
+    _check_impulses(options, model)
+    return Solver(
+        tolerance=_tolerance(options, model.dtype),
+        max_iterations=options.max_iterations,
+        method=options.solver,
+        objective=_objective(options, model),
+        twin=options.recurrence,
+        dense=_dense(options, model),
+        retry=options.on_failure == "substep",
+        account=options.account,
+        condition=options.condition,
+    )
+
+
+def _check_impulses(options: Options, model: Model) -> None:
+    """Schemes with history have no velocity that an impulse could change."""
+    assert not isinstance(options.scheme, str)
+    once = [type(f).__name__ for f in acting(model, "step")]
+    if once and options.scheme.has_history and options.scheme.m > 1:
+        raise OptionError(
+            f"{options.scheme.name} has no place for forces that act once a step (at='step'): {', '.join(once)}. Use "
+            "radau(2), or make them with at='stages' and dt a tenth of a contact or less"
+        )
+
+
+def _tolerance(options: Options, dtype) -> float:
+    """The tolerance for this dtype."""
+    if options.tolerance is None:
+        return DEFAULT_TOLERANCE[options.solver][jnp.dtype(dtype).name]
+    smallest = 4 * float(jnp.finfo(dtype).eps)
+    if options.tolerance < smallest:
+        raise OptionError(
+            f"tolerance {options.tolerance:g} is below what {jnp.dtype(dtype).name} resolves; the smallest sensible "
+            f"value is {smallest:.1g}"
+        )
+    return options.tolerance
+
+
+LARGE = 120  # degrees of freedom from which "auto" takes the tree solve
+
+
+def _dense(options: Options, model: Model) -> bool:
+    """Whether (nv,nv) matrices are formed."""
+    if options.linear_solver == "tree":
+        loops = coupling(model)
+        if loops:
+            raise OptionError(
+                f"linear_solver is 'tree', but {', '.join(loops)} couples links or joints, which makes a loop of the "
+                "tree: use linear_solver='auto' or 'dense'"
+            )
+    if options.linear_solver != "auto":
+        return options.linear_solver == "dense"
+    assert not isinstance(options.scheme, str)
+    fits = options.scheme.m == 1 and not isinstance(options.scheme, Variational)
+    fits = fits and options.solver == "lm" and options.recurrence == "parallel" and model.nv >= LARGE
+    return not fits or bool(coupling(model))
+
+
+def _objective(options: Options, model: Model) -> str:
+    """The objective that "auto" stands for; an energy needs a potential of every force."""
+    bare = [type(f).__name__ for f in model.forces if not is_conservative(f)]
+    if options.objective == "energy" and bare:
+        raise OptionError(
+            f"objective 'energy' needs a potential of every force; {', '.join(bare)} has none: use objective='auto'"
+        )
+    if options.objective != "auto":
+        return options.objective
+    if options.solver == "lm":
+        return "root"
+    assert not isinstance(options.scheme, str)
+    return "energy" if options.scheme.m == 1 and not bare else "squared"

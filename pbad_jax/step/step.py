@@ -1,0 +1,172 @@
+"""One step as a pure function: joins the stage equation, the solver and the honest status."""
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from pbad_jax.dynamics import energy
+from pbad_jax.errors import OptionError, Status
+from pbad_jax.kinematics import manifold
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import State, checked
+from pbad_jax.schemes import Dirk, Scheme, Variational
+from pbad_jax.solver import implicit
+from pbad_jax.solver import levenberg_marquardt as lm
+from pbad_jax.stage import equation
+from pbad_jax.stage.branch import is_continuous
+from pbad_jax.stage.equation import Here
+from pbad_jax.stage.problem import Outcome, Solver
+from pbad_jax.stage.work import exact_where_known
+from pbad_jax.step import collocation, dirk, substeps, variational
+from pbad_jax.step.info import StepInfo, has_gradient, names
+from pbad_jax.step.options import Options, solver
+
+
+def make_step(options: Options):
+    """One step as a pure function (model, state, control=None, dt=None) -> (state, info).
+
+    It is not jitted: wrap it in `jax.jit`, `jax.vmap`, `jax.lax.scan` as you like; it compiles once per shape. It can
+    be differentiated, forward and reverse and again, by every array of its arguments (docs/gradients.md); reverse mode
+    keeps the state and the stages of every step, whatever the number of iterations.
+
+    Args:
+        options: see Options.
+
+    Returns:
+        step: model, State, control (nu,) or None (zeros), dt () s or None (that of the options), to the State at
+        time + dt and a StepInfo. A step that fails returns the last good state with its status, and later steps of
+        that state do nothing (FROZEN); its derivative is zero, or on request NaN (Options.failed_gradient).
+
+    Raises:
+        OptionError, StateError: from the returned function while it is traced, for shapes, dtypes, a state of
+            another model, or a tolerance below what the dtype resolves.
+    """
+    if not isinstance(options, Options):
+        raise OptionError(f"make_step takes Options; got {type(options).__name__}: write Options(dt=0.05)")
+
+    def step(model: Model, state: State, control: jax.Array | None = None, dt=None) -> tuple[State, StepInfo]:
+        control, how = checked(model, state, control), solver(options, model)
+        whole = implicit.checkpointed(functools.partial(step_once, options.scheme, how, options.failed_gradient))
+        dt = jnp.asarray(options.dt if dt is None else dt, model.dtype)
+        if options.on_failure == "freeze":
+            return whole(model, control, dt, state)
+        return substeps.in_parts(whole, options.failed_gradient, model, control, dt, state)
+
+    return step
+
+
+METHODS = {Scheme: collocation.step, Dirk: dirk.step, Variational: variational.step}
+
+
+class Prepared(NamedTuple):
+    """A step before its solve; `model`, `state` and `control` with harmless numbers where there were NaN."""
+
+    model: Model
+    state: State
+    control: jax.Array  # (nu,)
+    here: Here
+    status: jax.Array  # RUNNING, or why this step is not to be solved
+
+
+def step_once(scheme, how: Solver, failed: str, model: Model, control, dt, state: State) -> tuple[State, StepInfo]:
+    """One step of length dt: solve, judge, and keep the last good state where it failed."""
+    s = prepare(how, model, control, state)
+    found = METHODS[type(scheme)](s.model, scheme, how, dt, s.here, s.state, s.status)
+    return finish(how, failed, dt, state, s, found)
+
+
+def prepare(how: Solver, model: Model, control, state: State) -> Prepared:
+    """All that comes before the solve and does not depend on the scheme."""
+    status = _status_before(model, state, control)
+    model, state, control = _sound(model, state, control)
+    return Prepared(model, state, control, equation.here(model, state, control, twin=how.twin, dense=how.dense), status)
+
+
+def prepare_again(model: Model, control, state: State, here: Here, status) -> Prepared:
+    """What `begin` returned, where only `here` and `status` were kept of it."""
+    return Prepared(*_sound(model, state, control), here, status)
+
+
+def finish(how: Solver, failed: str, dt, given: State, s: Prepared, found: Outcome) -> tuple[State, StepInfo]:
+    """The state after the step, `given` itself where it failed, and its StepInfo."""
+    model, state, control = s.model, s.state, s.control
+    status = _continuity(model, dt, state.v, found)
+    good = implicit.keep(status == Status.CONVERGED)  # or reverse mode would solve again to know it
+
+    def new(x, last):
+        """`last` where the step failed: a constant."""
+        return jnp.where(good, x, implicit.constant(last, good, failed))
+
+    after = dataclasses.replace(
+        given,
+        q=new(manifold.compose_increment(model, state.q, found.z), given.q),
+        v=new(found.v, given.v),
+        time=new(state.time + dt, given.time),
+        history=new(found.history, given.history),
+        has_history=state.has_history | good,
+        status=status,
+    )
+    work = numerical = None
+    if how.account:
+        work = exact_where_known(model, state, after, jnp.where(good, found.work, 0.0), control)
+        gained = energy.kinetic_energy(model, after) - energy.kinetic_energy(model, state)
+        numerical = gained - jnp.sum(work)
+    info = StepInfo(
+        status=status,
+        iterations=found.iterations,
+        residual=found.residual,
+        reached=found.reached,
+        damping=found.damping,
+        substeps=jnp.ones((), jnp.int32),
+        worst=found.worst,
+        grad_ok=has_gradient(status, found.condition),
+        work=work,
+        numerical_work=numerical,
+        condition=found.condition if how.condition else None,
+        **names(model),
+    )
+    return after, info
+
+
+def _sound(model: Model, state: State, control: jax.Array) -> tuple[Model, State, jax.Array]:
+    """The same with harmless numbers where there are NaN, for whatever is computed on the way to a failure.
+
+    Their derivatives would be 0 · NaN, and reach other lanes through what these share.
+    """
+    sound = _has_no_nan(model)
+    model = jax.tree.map(lambda x: jnp.where(sound, x, jnp.ones_like(x)), dataclasses.replace(model, geometry=None))
+    finite = _is_finite(state, control)
+    q, v = jnp.where(finite, state.q, model.q0), jnp.where(finite, state.v, 0.0)
+    history, time = jnp.where(finite, state.history, model.q0), jnp.where(finite, state.time, 0.0)
+    state = dataclasses.replace(state, q=q, v=v, history=history, time=time)
+    return model, state, jnp.where(finite, control, 0.0)
+
+
+def _has_no_nan(model: Model) -> jax.Array:
+    leaves = jax.tree.leaves(dataclasses.replace(model, geometry=None))
+    return ~jnp.any(jnp.stack([jnp.any(jnp.isnan(leaf)) for leaf in leaves]))
+
+
+def _is_finite(state: State, control: jax.Array) -> jax.Array:
+    """Whether q, v, history and time are finite and the control is not NaN."""
+    known = jnp.where(state.has_history, state.history, 0.0)
+    parts = (state.q, state.v, known, state.time[None])
+    return jnp.all(jnp.isfinite(jnp.concatenate(parts))) & ~jnp.any(jnp.isnan(control))
+
+
+def _status_before(model: Model, state: State, control: jax.Array) -> jax.Array:
+    """RUNNING, or why this step is not to be solved."""
+    finite = _is_finite(state, control) & _has_no_nan(model)
+    status = jnp.where(finite, lm.RUNNING, int(Status.NONFINITE_INPUT))
+    return jnp.where(state.status == Status.CONVERGED, status, int(Status.FROZEN)).astype(jnp.int8)
+
+
+def _continuity(model: Model, dt, v_old, found: Outcome) -> jax.Array:
+    """BRANCH where a converged root is not continuous with the start, NONFINITE_EVAL where its rates are not finite."""
+    smooth = is_continuous(model, dt, v_old, found.z, found.v)
+    status = jnp.where(smooth, found.status, int(Status.BRANCH))
+    status = jnp.where(jnp.all(jnp.isfinite(found.v)), status, int(Status.NONFINITE_EVAL))
+    return jnp.where(found.status == Status.CONVERGED, status, found.status).astype(jnp.int8)
