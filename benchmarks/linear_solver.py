@@ -25,7 +25,7 @@ def iterations(model, dense: bool):
     """LOOPS iterations from the same guess, each on what the last one found so that nothing is hoisted."""
 
     def run(state):
-        s = equation.here(model, state, jnp.zeros(model.nu, model.dtype), dense=dense)
+        s = equation.step_start(model, state, jnp.zeros(model.nu, model.dtype), dense=dense)
         eq = equation.collocation(model, pbad.radau(1), jnp.asarray(0.05, model.dtype), s, None)
 
         def evaluate(z):

@@ -15,10 +15,10 @@ from common import run, timed
 from pbad_jax.math import batched
 
 LANES, ROUNDS = 32, 3
-SOLVE = {"side by side": batched._eliminated, "one by one": functools.partial(batched.one_by_one, batched._solve)}
+SOLVE = {"side by side": batched._eliminated, "one by one": functools.partial(batched.in_turn, batched._solve)}
 CHOLESKY = {
     "side by side": batched._cholesky_at_once,
-    "one by one": functools.partial(batched.one_by_one, batched._cholesky),
+    "one by one": functools.partial(batched.in_turn, batched._cholesky),
 }
 
 

@@ -17,7 +17,7 @@ from common import compiled, run, timed
 
 import pbad_jax as pbad
 from pbad_jax.kinematics import manifold
-from pbad_jax.math.batched import Factors
+from pbad_jax.math.batched import CholeskyFactor
 from pbad_jax.solver import dense
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation
@@ -42,7 +42,7 @@ def one_iteration(model, options, loops: int):
 
     def run(state):
         dt = jnp.asarray(DT, model.dtype)
-        s = equation.here(model, state, jnp.zeros(model.nu, model.dtype), twin=twin)
+        s = equation.step_start(model, state, jnp.zeros(model.nu, model.dtype), twin=twin)
         eq = equation.collocation(model, scheme, dt, s, None)
 
         def retract(z, delta):
@@ -51,7 +51,7 @@ def one_iteration(model, options, loops: int):
         problem = lm.Problem(
             lambda z: residual_and_matrix(model, s, eq, z, twin=twin),
             retract,
-            dense.dense(cast(Factors, s.metric)),
+            dense.dense(cast(CholeskyFactor, s.metric)),
         )
         settings = lm.Settings(0.0, 10**6)
         z = jnp.asarray(scheme.nodes, model.dtype)[:, None] * (dt * state.v)

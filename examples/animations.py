@@ -50,7 +50,7 @@ class Rhythm:
     q_index: tuple[int, ...]
     v_index: tuple[int, ...]
 
-    def load(self, model: pbad.Model, at: pbad.Point) -> pbad.Load:
+    def load(self, model: pbad.Model, at: pbad.Instant) -> pbad.Load:
         """The torques and their diagonal slopes."""
         q, v = np.asarray(self.q_index), np.asarray(self.v_index)
         grown = jnp.clip(at.time / RAMP, 0, 1)

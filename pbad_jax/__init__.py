@@ -24,7 +24,7 @@ from pbad_jax.errors import (
     UnsupportedFeatureError,
     UnsupportedFeatureWarning,
 )
-from pbad_jax.forces import Load, Point
+from pbad_jax.forces import Instant, Load, Point
 from pbad_jax.io import load, load_trajectory, long_rollout, save_trajectory
 from pbad_jax.kinematics.manifold import difference, retract
 from pbad_jax.kinematics.transforms import Poses, forward_kinematics
@@ -48,6 +48,7 @@ __all__ = [
     "Geom",
     "GradientError",
     "GradientReport",
+    "Instant",
     "Joint",
     "Linearization",
     "Load",

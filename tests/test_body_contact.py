@@ -145,14 +145,14 @@ def test_degenerate_axes(name):
     """Distances by hand, within the crown; forces without sum and moment; all finite, gradients by every number too."""
     points, distance = AXES[name]
     P, soft = leaf(points), leaf(CROWN)
-    (d, n, bend), slope = with_gradients(P, soft)
-    assert_finite((d, n, bend, slope), name)
+    (d, n, hessian), slope = with_gradients(P, soft)
+    assert_finite((d, n, hessian, slope), name)
     assert distance**2 - 1e-6 <= d**2 <= distance**2 + 2 * CROWN + 1e-6
     if "sphere" in name:
         assert_close(d, distance, 1e-6)
     if distance > 0:
         assert_close(np.linalg.norm(n[0]), 1.0, 1e-3)
-        assert_close(bend.reshape(12, 12), bend.reshape(12, 12).T, TOL["autodiff"])
+        assert_close(hessian.reshape(12, 12), hessian.reshape(12, 12).T, TOL["autodiff"])
     assert_close(np.cross(P, n).sum(axis=0), np.zeros(3), 1e-5 if FLOAT32 else 1e-14)
     assert_close(n[0] + n[2], np.zeros(3), 0.0)
 
@@ -438,7 +438,7 @@ def test_forces_have_no_sum_and_no_moment():
     for seed in range(3):
         at = random_point(seed)
         here = instant(model, at.q, at.v, at.control, at.q, at.v)  # friction acts where they touch at the start
-        for p in judged(model, on_creature(), here)["load"].pulls:
+        for p in judged(model, on_creature(), here)["load"].point_forces:
             P = place(here.T, p.point_links, p.u)
             scale = float(jnp.abs(p.force).max()) + 1e-9
             point = p.u[..., 3:]

@@ -235,7 +235,7 @@ def equations(options, before, after, stiffness, u):
 
     def one(before, after, stiffness, u):
         model, dt = stiffened(stiffness), jnp.asarray(DT)
-        s = equation.here(model, before, u)
+        s = equation.step_start(model, before, u)
         z = manifold.increment_between(model, before.q, after.q)[None]
         if isinstance(options.scheme, pbad.Dirk):
             eq = last_stage(model, options, s, before, u)
@@ -268,7 +268,7 @@ def last_stage(model, options, s, before, u):
     solved = jnp.where(info.status == 0, 1.0, jnp.nan)
     one = jnp.ones(1)
     C, D = one[None] / g**2 * solved, one[None] / g
-    return equation.Equation(jnp.asarray(DT), one, C, D, (known, None, None), (rate, None))
+    return equation.StageEquation(jnp.asarray(DT), one, C, D, (known, None, None), (rate, None))
 
 
 def energy_of(state, stiffness):

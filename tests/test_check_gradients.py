@@ -22,7 +22,7 @@ class Tether:
     """A stiffening pull of the last body to the origin, with faults that arrays switch on: one compilation for all."""
 
     strength: Any
-    slope_error: Any  # the declared by_P is so much too large
+    slope_error: Any  # the declared df_dP is so much too large
     deaf: Any  # 1: its strength is hidden from autodiff
 
     def load(self, model, at):
@@ -32,10 +32,10 @@ class Tether:
         def law(P, V, k):
             return -k * P * (1 + jnp.sum(P * P)) - 0.1 * k * V
 
-        load = forces.pull(at, model.topology.body_link[-1:], tip, law, strength)
-        (p,) = load.pulls
-        assert p.by_P is not None
-        return load._replace(pulls=(dataclasses.replace(p, by_P=p.by_P * (1 + self.slope_error)),))
+        load = forces.point_forces(at, model.topology.body_link[-1:], tip, law, strength)
+        (p,) = load.point_forces
+        assert p.df_dP is not None
+        return load._replace(point_forces=(dataclasses.replace(p, df_dP=p.df_dP * (1 + self.slope_error)),))
 
 
 def tethered(slope_error: float = 0.0, deaf: float = 0.0) -> pbad.Model:

@@ -7,7 +7,7 @@ import pytest
 from helpers import DTYPE, FLOAT32
 
 from pbad_jax.errors import Status
-from pbad_jax.math.batched import Factors
+from pbad_jax.math.batched import CholeskyFactor
 from pbad_jax.solver import continuation, dense
 from pbad_jax.solver import levenberg_marquardt as lm
 
@@ -29,7 +29,7 @@ def family_of(residual, n, *, start=None, continuous=True):
         evaluate=lambda x, h: (residual(x, h), jax.jacfwd(residual)(x, h)),
         retract=lambda x, d: x + d,
         guess=guess,
-        algebra=dense.dense(Factors(jnp.eye(n, dtype=DTYPE), jnp.eye(n, dtype=DTYPE))),
+        algebra=dense.dense(CholeskyFactor(jnp.eye(n, dtype=DTYPE), jnp.eye(n, dtype=DTYPE))),
         continuous=continuous,
     )
 

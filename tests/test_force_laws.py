@@ -18,7 +18,7 @@ from test_objectives import SCHEMES, draw
 import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Geom, Joint, forces
 from pbad_jax.dynamics.instant import generalised_force
-from pbad_jax.forces.force import Point, Start, field_of
+from pbad_jax.forces.force import Instant, Start, field_of
 from pbad_jax.forces.surfaces import safe_norm
 from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.model.model import Mesh
@@ -131,7 +131,7 @@ class Magnet:
             f = k * d / (1 + d @ d) ** 2 - 0.3 * k * (1 + P[2] @ P[2]) * (V[0] - V[1])
             return jnp.stack([f, -f, -0.2 * V[2] * (d @ d)])
 
-        return forces.pull(at, self.links, self.u, law, self.k)
+        return forces.point_forces(at, self.links, self.u, law, self.k)
 
 
 def magnet() -> Magnet:
@@ -206,18 +206,18 @@ named = pytest.mark.parametrize("name", FORCES)
 
 
 @jax.jit
-def instant(model, q, v, control, q_0, v_0) -> Point:
+def instant(model, q, v, control, q_0, v_0) -> Instant:
     """At (q, v) in a step from (q_0, v_0) of a half second."""
     f, f_0 = transforms.frames(model, q), transforms.frames(model, q_0)
     start = Start(q_0, v_0, f_0.T, transforms.velocity_field(model, f_0, v_0))
     half = jnp.asarray(0.5, q.dtype)
-    return Point(q, v, f.T, transforms.velocity_field(model, f, v), half, control, start, half)
+    return Instant(q, v, f.T, transforms.velocity_field(model, f, v), half, control, start, half)
 
 
 retract = jax.jit(manifold.retract)
 
 
-def random_point(seed: int) -> Point:
+def random_point(seed: int) -> Instant:
     """A state within about 1 rad and m of q0, and another before."""
     model, rng = creature(), np.random.default_rng([seed, 5])
 
@@ -228,7 +228,7 @@ def random_point(seed: int) -> Point:
     return instant(model, q, some(1.0), leaf(rng.normal(size=model.nu)), q_0, some(1.0))
 
 
-def still(q) -> Point:
+def still(q) -> Instant:
     """At rest at q, since the start of the step."""
     model = creature()
     zero = jnp.zeros(model.nv, DTYPE)
@@ -238,7 +238,7 @@ def still(q) -> Point:
 # --- one compilation for each force ----------------------------------------------------------------------
 
 
-def moved(model, at: Point, x: jax.Array) -> Point:
+def moved(model, at: Instant, x: jax.Array) -> Instant:
     """T + x_T, V + x_V, q ⊕ x_q, v + x_v for x (24 N + 2 nv,)."""
     n = at.T.size
     T, V, delta, w = jnp.split(x, [n, 2 * n, 2 * n + model.nv])
@@ -250,13 +250,13 @@ def acts(load: forces.Load) -> dict[str, jax.Array]:
     """What a Load does, without its slopes."""
     parts = {} if load.field is None else {"field": load.field}
     parts |= {} if load.tau is None else {"tau": load.tau}
-    for i, p in enumerate(load.pulls):
+    for i, p in enumerate(load.point_forces):
         parts |= {f"force {i}": p.force, f"u {i}": p.u}
     return parts
 
 
 @jax.jit
-def judged(model, force, at: Point) -> dict[str, Any]:
+def judged(model, force, at: Instant) -> dict[str, Any]:
     """The Load, Jacobians of what it does by (T, V, q, v), differences, its potential, and gradients."""
     zero = jnp.zeros(2 * at.T.size + 2 * model.nv, at.T.dtype)
 
@@ -304,9 +304,9 @@ def expected(load: forces.Load, links: int) -> dict[str, np.ndarray]:
     out = {k: np.zeros((*y.shape, 24 * links + 2 * nv)) for k, y in acts(load).items()}
     if load.tau is not None:
         out["tau"][:, 24 * links :] = np.hstack([wide(load.dtau_dq), wide(load.dtau_dv)])
-    for i, p in enumerate(load.pulls):
+    for i, p in enumerate(load.point_forces):
         where = np.eye(links)[p.point_links]  # (c,n,N)
-        for k, slope in enumerate((p.by_P, p.by_V)):
+        for k, slope in enumerate((p.df_dP, p.df_dV)):
             if slope is not None:  # ∂f/∂T^l_bj = ∂f/∂P_mb [m on l] u_mj
                 J = np.einsum("cnamb,cml,cmj->cnalbj", slope, where, p.u)
                 out[f"force {i}"][..., 12 * links * k : 12 * links * (k + 1)] = J.reshape(*p.force.shape, 12 * links)
@@ -461,7 +461,7 @@ def test_contact_at_the_corners_of_a_surface(surface):
         depth = np.asarray(depths(model, force, rest), float)[:2]
         if distance is not None:
             assert np.abs(depth - (np.array(BALLS[1]) - distance)).max() < 1e2 * np.finfo(DTYPE).eps, place
-        normal, friction = (np.linalg.norm(p.force[:2, 0], axis=-1) for p in out["load"].pulls)
+        normal, friction = (np.linalg.norm(p.force[:2, 0], axis=-1) for p in out["load"].point_forces)
         assert not friction.any()  # no slip
         assert not normal[depth < -1e-4].any()
         ramp = np.where(depth < 0.4, np.maximum(depth, 0) ** 2 / 0.8, depth - 0.2)  # smoothing 0.4 m
@@ -477,7 +477,7 @@ def test_contact_at_the_corners_of_a_surface(surface):
 
 
 @jax.jit
-def many_points(model, delta, v) -> Point:
+def many_points(model, delta, v) -> Instant:
     """2k displacements from q0 and velocities as k Points."""
     half, q = len(delta) // 2, jax.vmap(lambda d: manifold.retract(model, model.q0, d))(delta)
     none = jnp.zeros((half, model.nu), q.dtype)
@@ -485,19 +485,19 @@ def many_points(model, delta, v) -> Point:
 
 
 @functools.cache
-def crowd(n: int = 200) -> Point:
+def crowd(n: int = 200) -> Instant:
     model, rng = creature(), np.random.default_rng(11)
     return many_points(model, *(leaf(rng.normal(size=(2 * n, model.nv)) * s) for s in (0.7, 2.0)))
 
 
 @jax.jit
-def powers(model, force, points: Point) -> list[jax.Array]:
+def powers(model, force, points: Instant) -> list[jax.Array]:
     """The power of every part of a force less that of the same part at zero velocity, each (n,) W."""
 
     def one(at):
         load = force.load(model, at)
         rest = force.load(model, dataclasses.replace(at, v=0 * at.v, V=0 * at.V))
-        pairs = zip(load.pulls, rest.pulls)
+        pairs = zip(load.point_forces, rest.point_forces)
         out = [jnp.sum((a.force - b.force) * forces.law.place(at.V, a.point_links, a.u)) for a, b in pairs]
         return out if load.tau is None else [*out, (load.tau - rest.tau) @ at.v]
 
@@ -518,7 +518,7 @@ def test_losses_do_no_positive_work(name):
 
 def test_the_papers_drag_opposes_the_displacement():
     at = random_point(3)
-    (p,) = judged(creature(), made("PaperDrag"), at)["load"].pulls
+    (p,) = judged(creature(), made("PaperDrag"), at)["load"].point_forces
     change = np.asarray(at.T) - np.asarray(at.start.T)
     gone = np.einsum("...aj,...j->...a", change[p.point_links], p.u)
     want = -2 * 0.5 / 0.5**2 * np.einsum("lai,lij,laj->", change, creature().second_moment, change)  # −2 D ∫ρ ΔP²/dt²
@@ -530,7 +530,7 @@ def test_a_wrench_has_its_force_and_its_torque():
     at, link = random_point(4), creature().topology.body_link[2]
     for name in ("Wrench, world", "Wrench, body"):
         force = made(name)
-        (p,) = judged(creature(), force, at)["load"].pulls
+        (p,) = judged(creature(), force, at)["load"].point_forces
         R = np.asarray(at.T)[link, :, :3] if force.frame == "body" else np.eye(3)
         arms = np.r_[np.zeros((1, 3)), np.asarray(at.T)[link, :, :3].T]  # about the point itself; three directions
         assert p.links == (link,)

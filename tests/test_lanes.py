@@ -83,7 +83,7 @@ def test_cholesky_factors(n):
     tolerance = 1e-3 if FLOAT32 else 1e-10
     for found in (
         jax.vmap(batched.cholesky)(M),
-        batched.Factors(*map(jnp.stack, zip(*(batched.cholesky(m) for m in M)))),
+        batched.CholeskyFactor(*map(jnp.stack, zip(*(batched.cholesky(m) for m in M)))),
     ):
         np.testing.assert_allclose(found.factor @ jnp.swapaxes(found.factor, 1, 2), M, rtol=tolerance, atol=tolerance)
         np.testing.assert_allclose(found.inverse @ found.factor, np.broadcast_to(np.eye(n), M.shape), atol=tolerance)
@@ -98,7 +98,7 @@ def test_rarely_is_right_in_every_lane_and_left_out_where_no_lane_wants_it():
         jax.debug.callback(lambda: calls.append(1))
         return -x
 
-    f = jax.jit(jax.vmap(lambda w, x: batched.rarely(w, lambda x: 2 * x, seldom, x)))
+    f = jax.jit(jax.vmap(lambda w, x: batched.cond_if_any(w, lambda x: 2 * x, seldom, x)))
     x = jnp.arange(3, dtype=DTYPE)
     np.testing.assert_array_equal(f(jnp.array([False, False, False]), x), 2 * x)
     jax.effects_barrier()
@@ -106,7 +106,7 @@ def test_rarely_is_right_in_every_lane_and_left_out_where_no_lane_wants_it():
     np.testing.assert_array_equal(f(jnp.array([False, True, False]), x), [0, -1, 4])
     jax.effects_barrier()
     assert calls
-    np.testing.assert_array_equal(batched.rarely(jnp.array(True), lambda x: 2 * x, seldom, x), -x)
+    np.testing.assert_array_equal(batched.cond_if_any(jnp.array(True), lambda x: 2 * x, seldom, x), -x)
 
 
 def test_hundreds_of_vmapped_lanes_return_and_equal_single_ones():

@@ -134,7 +134,7 @@ def conservative(topology, seed, armature):
 def energy_and_equation(model, scheme, dt, q, v, q_h, z):
     """Gradient and Hessian of the energy along z ⊕ δ by autodiff; residual and matrix; the energy's scale."""
     state = dataclasses.replace(pbad.make_state(model), q=q, v=v)
-    s = equation.here(model, state, jnp.zeros(model.nu, DTYPE))
+    s = equation.step_start(model, state, jnp.zeros(model.nu, DTYPE))
     z_h = manifold.increment_between(model, q, q_h) if scheme.has_history else None
     eq = equation.collocation(model, scheme, dt, s, z_h)
 

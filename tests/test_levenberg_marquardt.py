@@ -9,9 +9,9 @@ import pytest
 from helpers import DTYPE, FLOAT32
 
 from pbad_jax.errors import Status
-from pbad_jax.forces.regularised import sliding
+from pbad_jax.forces.regularised import smooth_coulomb
 from pbad_jax.math import rotations
-from pbad_jax.math.batched import Factors
+from pbad_jax.math.batched import CholeskyFactor
 from pbad_jax.solver import dense
 from pbad_jax.solver import levenberg_marquardt as lm
 
@@ -20,7 +20,7 @@ TIGHT = 1e-5 if FLOAT32 else 1e-11
 
 def metric_of(factor):
     """Dense matrices, lengths in the metric of a factor."""
-    return dense.dense(Factors(factor, jnp.linalg.inv(factor)))
+    return dense.dense(CholeskyFactor(factor, jnp.linalg.inv(factor)))
 
 
 def problem_of(residual, factor=None, n=None):
@@ -342,7 +342,7 @@ def test_damped_step_is_the_documented_minimiser():
     assert dampings[0] == 0 < dampings[1] < dampings[2] < dampings[3], "λ rises after a rejected step"
 
 
-# --- laws that bend --------------------------------------------------------------------------------------
+# --- laws with kinks --------------------------------------------------------------------------------------
 
 SPEED = 1e-3
 
@@ -353,17 +353,17 @@ def sliding_problem(push, hold, coupling):
     n = len(push)
     K = coupling * (jnp.eye(n, dtype=DTYPE) - jnp.ones((n, n), DTYPE) / n) + jnp.eye(n, dtype=DTYPE)
 
-    def of(bend):
+    def of(regime):
         def residual_and_matrix(x):
-            f, slope = sliding(x[:, None], jnp.full((n, 1), SPEED, DTYPE), bend)
+            f, slope = smooth_coulomb(x[:, None], jnp.full((n, 1), SPEED, DTYPE), regime)
             return K @ (x - push) + hold * f[:, 0], K + jnp.diag(hold * slope[:, 0, 0])
 
         return residual_and_matrix
 
     exact = lm.Problem(
-        of("exact"), lambda x, d: x + d, metric_of(jnp.eye(n, dtype=DTYPE)), wanted=lambda data, x: jnp.ones((), bool)
+        of("tangent"), lambda x, d: x + d, metric_of(jnp.eye(n, dtype=DTYPE)), wanted=lambda data, x: jnp.ones((), bool)
     )
-    return exact, exact._replace(simplified=lambda bend, data, x: of(bend)(x), data=())
+    return exact, exact._replace(simplified=lambda regime, data, x: of(regime)(x), data=())
 
 
 @pytest.mark.parametrize(
@@ -386,4 +386,4 @@ def test_friction_is_solved_in_few_iterations(push, hold, coupling):
     J = plain.evaluate(found.x)[1]
     np.testing.assert_allclose(
         found.J, J, rtol=1e-4 if FLOAT32 else 1e-12
-    )  # the matrix of the law itself, not of a chord
+    )  # the matrix of the law itself, not of a secant

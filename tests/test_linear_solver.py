@@ -20,7 +20,7 @@ from pbad_jax.step import options
 
 @functools.partial(jax.jit, static_argnames="scheme")
 def both(model, scheme, dt, q, v, q_h, z, control):
-    s = equation.here(model, pbad.make_state(model, q, v), control)
+    s = equation.step_start(model, pbad.make_state(model, q, v), control)
     z_h = manifold.increment_between(model, q, q_h) if scheme.has_history else None
     eq = equation.collocation(model, scheme, dt, s, z_h)
     r, J = residual_and_matrix(model, s, eq, z)
@@ -67,7 +67,7 @@ def test_many_lanes():
 
 def test_auto_takes_the_tree_for_large_models_and_says_where_it_cannot():
     def dense(model, **how):
-        return options.solver(pbad.Options(dt=0.1, **how), model).dense
+        return options.resolve(pbad.Options(dt=0.1, **how), model).dense
 
     small, large = pbad.chain(2), pbad.chain(options.LARGE // 2)
     assert dense(small, scheme="radau1") and not dense(large, scheme="radau1")
@@ -85,5 +85,5 @@ def test_loops_are_not_for_the_tree_solve(monkeypatch):
     state = pbad.make_state(loop)
     with pytest.raises(pbad.OptionError, match="'tree', but Attachment couples links"):
         jax.eval_shape(pbad.make_step(pbad.Options(dt=0.01, scheme="radau1", linear_solver="tree")), loop, state)
-    assert not options.solver(pbad.Options(dt=0.01, scheme="radau1"), chain).dense
-    assert options.solver(pbad.Options(dt=0.01, scheme="radau1"), loop).dense
+    assert not options.resolve(pbad.Options(dt=0.01, scheme="radau1"), chain).dense
+    assert options.resolve(pbad.Options(dt=0.01, scheme="radau1"), loop).dense

@@ -165,7 +165,7 @@ def library(model, scheme, dt, q, v, q_h, z, control, twin):
     """Residual and matrix, and the matrix by jacfwd of the residual covector in exponential coordinates."""
     state = dataclasses.replace(pbad.make_state(model), q=q, v=v, history=q_h, has_history=jnp.asarray(True))
     z_h = manifold.increment_between(model, q, q_h) if scheme.has_history else None
-    s = equation.here(model, state, control, twin=twin)
+    s = equation.step_start(model, state, control, twin=twin)
     eq = equation.collocation(model, scheme, dt, s, z_h)
     r, J = residual_and_matrix(model, s, eq, z, twin=twin)
 

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from helpers import DTYPE
 
-from pbad_jax.math.small import short_sum
+from pbad_jax.math.small import small_sum
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1, -2])
 def test_equals_sum(axis):
     x = jnp.asarray(np.random.default_rng(0).normal(size=(3, 4, 5)), DTYPE)
     tolerance = 10 * jnp.finfo(DTYPE).eps
-    for f in (short_sum, jax.jit(short_sum, static_argnums=1)):
+    for f in (small_sum, jax.jit(small_sum, static_argnums=1)):
         np.testing.assert_allclose(f(x, axis), jnp.sum(x, axis), atol=tolerance)
     np.testing.assert_allclose(
-        short_sum(x, axis, keepdims=True), jnp.sum(x, axis, keepdims=True), atol=tolerance, strict=True
+        small_sum(x, axis, keepdims=True), jnp.sum(x, axis, keepdims=True), atol=tolerance, strict=True
     )
     for lanes in (0, 1, 2):
-        each, wanted = (jax.vmap(lambda y, g=g: g(y, axis), lanes)(x) for g in (short_sum, jnp.sum))
+        each, wanted = (jax.vmap(lambda y, g=g: g(y, axis), lanes)(x) for g in (small_sum, jnp.sum))
         np.testing.assert_allclose(each, wanted, atol=tolerance)
 
 
@@ -35,13 +35,13 @@ def test_derivatives():
 
     for derivative in (of, pushed):
         np.testing.assert_allclose(
-            derivative(short_sum), derivative(jnp.sum), atol=1e-5 if DTYPE == np.float32 else 1e-13
+            derivative(small_sum), derivative(jnp.sum), atol=1e-5 if DTYPE == np.float32 else 1e-13
         )
 
 
 @pytest.mark.parametrize("row", [[np.nan, 1, 2], [1, 2, np.nan], [np.inf, 1, 2], [np.inf, -np.inf, 0], [0, -np.inf, 1]])
 def test_what_is_not_finite_stays_so(row):
-    np.testing.assert_array_equal(jax.jit(short_sum)(jnp.asarray(row, DTYPE)), jnp.sum(jnp.asarray(row, DTYPE)))
+    np.testing.assert_array_equal(jax.jit(small_sum)(jnp.asarray(row, DTYPE)), jnp.sum(jnp.asarray(row, DTYPE)))
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="about XLA on CPUs")
@@ -52,4 +52,4 @@ def test_it_is_compiled_and_not_handed_to_a_library():
     def fused_by_library(total):
         return "ynn_fusion" in jax.jit(lambda x: total(x * x, -1)).lower(x).compile().as_text()
 
-    assert not fused_by_library(short_sum)
+    assert not fused_by_library(small_sum)

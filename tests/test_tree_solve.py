@@ -57,7 +57,7 @@ def problem(name: str, seed: int = 0):
     blocks = 0.3 * stiff * rng.normal(size=(balls, 3, 3))
     form = 0.1 * rng.normal(size=(n, 6, 6))
     d, blocks, form, b = (jnp.asarray(x, DTYPE) for x in (d, blocks, form, rng.normal(size=model.nv)))
-    return model, sweeps.Matrix(f, c, A, d, blocks, form), b
+    return model, sweeps.NewtonMatrix(f, c, A, d, blocks, form), b
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -100,7 +100,7 @@ def test_lanes_and_derivatives():
         first, b = lanes[0]
 
         def value(rest, b):
-            return jnp.sum(jnp.sin(solve(model, sweeps.Matrix(first.f, *rest), b)))
+            return jnp.sum(jnp.sin(solve(model, sweeps.NewtonMatrix(first.f, *rest), b)))
 
         return jax.jit(jax.grad(value, (0, 1)))(first[1:], b)
 
@@ -116,15 +116,15 @@ def test_sums_against_masks(name):
     above = tree(model.topology).above.astype(float)
     x = np.random.default_rng(0).normal(size=(len(above), 2, 3)).astype(DTYPE)
     tolerance = 1e-5 if FLOAT32 else 1e-14
-    assert_close(jax.jit(sweeps.below)(model, x), np.einsum("ij,jkl->ikl", above, x), tolerance)
-    assert_close(jax.jit(sweeps.above)(model, x), np.einsum("ji,jkl->ikl", above, x), tolerance)
+    assert_close(jax.jit(sweeps.subtree_sum)(model, x), np.einsum("ij,jkl->ikl", above, x), tolerance)
+    assert_close(jax.jit(sweeps.ancestor_sum)(model, x), np.einsum("ji,jkl->ikl", above, x), tolerance)
 
 
 @pytest.mark.parametrize("name", [*TOPOLOGIES, "chain:100"])
 def test_schedule(name):
     """Every link once, after its children, in O(N) places."""
     t = model_of(name).topology
-    s, n = sweeps.schedule(t), t.n_links
+    s, n = sweeps.elimination_order(t), t.n_links
     row = {i: r for r, links in enumerate(s.link.tolist()) for i in links if i < n}
     assert sorted(row) == list(range(n))
     assert np.sum(s.link < n) == n

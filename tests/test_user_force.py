@@ -76,7 +76,7 @@ def test_the_derivative_of_a_rollout_by_its_strength():
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Tether:
-    """A point energy: its force is minus the gradient of one line, and `pull` differentiates that again."""
+    """A point energy: its force is minus the gradient of one line, and `point_forces` differentiates that again."""
 
     strength: jax.Array
 
@@ -87,7 +87,7 @@ class Tether:
         def energy(P, strength):
             return strength * jnp.sum((P[0] - P[1]) ** 2) ** 2 / 4
 
-        return forces.pull(at, links, tips, lambda P, V, k: -jax.grad(energy)(P, k), self.strength)
+        return forces.point_forces(at, links, tips, lambda P, V, k: -jax.grad(energy)(P, k), self.strength)
 
 
 @jax.tree_util.register_dataclass

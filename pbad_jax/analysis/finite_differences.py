@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 # as fractions of a direction: wide ones see little rounding, narrow ones seldom meet the corner of a one-sided law
-WIDTHS = {"float64": (1e-3, 1e-4, 3e-5, 1e-5), "float32": (1e-1, 3e-2, 1e-2, 1e-3, 3e-4)}
+STEP_SIZES = {"float64": (1e-3, 1e-4, 3e-5, 1e-5), "float32": (1e-1, 3e-2, 1e-2, 1e-3, 3e-4)}
 
 
 # what changes by less than this part of the whole is judged as if it changed by that much: rounding is not a derivative
@@ -69,16 +69,16 @@ def difference(f: Callable[[Any], Any], x: Any, d: Any, width: float) -> np.ndar
     return (8 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12 * width)
 
 
-def floor_of(value) -> float:
+def noise_floor(value) -> float:
     """The floor of a change of this value."""
     value = np.asarray(value)
     return FLOOR[value.dtype.name] * float(np.max(np.abs(value), initial=0.0))
 
 
-def of_all_widths(f: Callable[[Any], Any], x: Any, d: Any) -> Iterator[np.ndarray]:
+def of_all_step_sizes(f: Callable[[Any], Any], x: Any, d: Any) -> Iterator[np.ndarray]:
     """The differences of WIDTHS, one after the other."""
     dtype = jnp.result_type(*jax.tree.leaves(x))
-    return (difference(f, x, d, width) for width in WIDTHS[dtype.name])
+    return (difference(f, x, d, width) for width in STEP_SIZES[dtype.name])
 
 
 def closest(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.analysis import finite_differences
-from pbad_jax.forces.force import Load, Point, Pull, Start, place
+from pbad_jax.forces.force import Instant, Load, PointForces, Start, place
 from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
@@ -26,7 +26,7 @@ class Move(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class SlopeRow:
+class JacobianRow:
     """What one force does, along a random change of one kind of its arguments.
 
     declared: by the slopes in its Load. autodiff: of its `load`. difference: of its `load`. All three are projected on
@@ -48,17 +48,17 @@ class SlopeRow:
         return self.declared_ok and self.autodiff_ok
 
 
-def instant(model: Model, before: State, after: State, control: jax.Array, dt) -> Point:
+def instant(model: Model, before: State, after: State, control: jax.Array, dt) -> Instant:
     """Where a force is evaluated at the end of a step."""
     f_0, f = transforms.frames(model, before.q), transforms.frames(model, after.q)
     start = Start(before.q, before.v, f_0.T, transforms.velocity_field(model, f_0, before.v))
     V = transforms.velocity_field(model, f, after.v)
-    return Point(after.q, after.v, f.T, V, after.time, control, start, jnp.asarray(dt, model.dtype))
+    return Instant(after.q, after.v, f.T, V, after.time, control, start, jnp.asarray(dt, model.dtype))
 
 
-def check(model: Model, instants: list[Point], seed: int, tolerance: float) -> list[SlopeRow]:
+def check(model: Model, instants: list[Instant], seed: int, tolerance: float) -> list[JacobianRow]:
     """A row for every force and each of BY of whose kind it depends, at the worst of the instants."""
-    found: dict[tuple[int, str], SlopeRow] = {}
+    found: dict[tuple[int, str], JacobianRow] = {}
     for k, at in enumerate(instants):
         rng = np.random.default_rng([seed, k])
         whole = Move(*(jnp.asarray(rng.normal(size=x.shape), model.dtype) for x in (at.T, at.V, at.v, at.v)))
@@ -72,20 +72,20 @@ def check(model: Model, instants: list[Point], seed: int, tolerance: float) -> l
     return [row for row in found.values() if row.declared or row.autodiff or row.difference or not row.ok]
 
 
-def _rows(model: Model, at: Point, by: str, zero: Move, move: Move, tolerance: float, rng) -> list[SlopeRow]:
+def _rows(model: Model, at: Instant, by: str, zero: Move, move: Move, tolerance: float, rng) -> list[JacobianRow]:
     values, autodiff, declared = ([np.asarray(x) for x in part] for part in _changes(model, at, zero, move))
     ends = np.cumsum([len(x) for x in values])
     found = list(
-        finite_differences.of_all_widths(lambda m: np.concatenate(_changes(model, at, m, zero)[0]), zero, move)
+        finite_differences.of_all_step_sizes(lambda m: np.concatenate(_changes(model, at, m, zero)[0]), zero, move)
     )
     out = []
     for i, (force, value, a, d, end) in enumerate(zip(model.forces, values, autodiff, declared, ends)):
         mine = [y[end - len(value) : end] for y in found]
-        w, floor = rng.normal(size=value.shape), finite_differences.floor_of(value)
+        w, floor = rng.normal(size=value.shape), finite_differences.noise_floor(value)
         near, error_d = finite_differences.closest(mine, d, floor)
         _, error_a = finite_differences.closest(mine, a, floor)
         out.append(
-            SlopeRow(
+            JacobianRow(
                 name=f"forces[{i}] {type(force).__name__}",
                 by=BY[by],
                 declared=float(w @ d),
@@ -100,7 +100,7 @@ def _rows(model: Model, at: Point, by: str, zero: Move, move: Move, tolerance: f
 
 
 @jax.jit
-def _changes(model: Model, at: Point, place_: Move, move: Move) -> tuple[list, list, list]:
+def _changes(model: Model, at: Instant, place_: Move, move: Move) -> tuple[list, list, list]:
     """Of every force, flat: what it does there, its derivative along the move by autodiff, and by its slopes."""
 
     def does(m: Move) -> list[jax.Array]:
@@ -118,7 +118,7 @@ def _flat(parts: list[jax.Array]) -> jax.Array:
 def acts(load: Load) -> list[jax.Array]:
     """What a Load does, without its slopes."""
     parts = [x for x in (load.field, load.tau) if x is not None]
-    for p in load.pulls:
+    for p in load.point_forces:
         parts += [p.force, p.u]
     return parts
 
@@ -128,8 +128,8 @@ def _promised(load: Load, m: Move) -> list[jax.Array]:
     parts = [] if load.field is None else [jnp.zeros_like(load.field)]
     if load.tau is not None:
         parts.append(_times(load.dtau_dq, m.q) + _times(load.dtau_dv, m.v))
-    for p in load.pulls:
-        parts += [_pulled(p, p.by_P, m.T) + _pulled(p, p.by_V, m.V), jnp.zeros_like(p.u)]
+    for p in load.point_forces:
+        parts += [_pulled(p, p.df_dP, m.T) + _pulled(p, p.df_dV, m.V), jnp.zeros_like(p.u)]
     return parts
 
 
@@ -139,7 +139,7 @@ def _times(slope: jax.Array | None, x: jax.Array) -> jax.Array:
     return slope * x if slope.ndim == 1 else slope @ x
 
 
-def _pulled(p: Pull, slope: jax.Array | None, field: jax.Array) -> jax.Array:
+def _pulled(p: PointForces, slope: jax.Array | None, field: jax.Array) -> jax.Array:
     if slope is None:
         return jnp.zeros_like(p.force)
     return jnp.einsum("cnamb,cmb->cna", slope, place(field, p.point_links, p.u))

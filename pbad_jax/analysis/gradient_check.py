@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.analysis import finite_differences, force_jacobians
-from pbad_jax.analysis.force_jacobians import SlopeRow
+from pbad_jax.analysis.force_jacobians import JacobianRow
 from pbad_jax.errors import GradientError, OptionError, Status
 from pbad_jax.kinematics import manifold
 from pbad_jax.model.model import Model
@@ -56,7 +56,7 @@ class GradientReport:
     """
 
     rows: tuple[GradientRow, ...]
-    slopes: tuple[SlopeRow, ...]
+    slopes: tuple[JacobianRow, ...]
     info: StepInfo
     tolerance: float
     title: str
@@ -111,9 +111,9 @@ class GradientReport:
         hidden = dict.fromkeys(s.name for s in self.slopes if s.declared_ok and not s.autodiff_ok)
         if declared:
             out.append(
-                f"{', '.join(declared)}: the slopes in the Load (by_P, by_V, dtau_dq, dtau_dv; a field has none) are "
+                f"{', '.join(declared)}: the slopes in the Load (df_dP, df_dV, dtau_dq, dtau_dv; a field has none) are "
                 "not those of the force. Newton's matrix needs them, and so does every derivative below. Correct them, "
-                "or let pbad.forces.pull differentiate the law."
+                "or let pbad.forces.point_forces differentiate the law."
             )
         if hidden:
             out.append(
@@ -221,7 +221,7 @@ def _rollout_rows(options: Options, arguments, start: State, seed: int, toleranc
     end, _, info, ends = _push(options, arguments, start, x, zero)
     w = jnp.asarray(np.random.default_rng([seed, 1]).normal(size=end.shape), end.dtype)
     gradient = _pull(options, arguments, start, x, w)
-    weights, floor = np.asarray(w, float), finite_differences.floor_of(end)
+    weights, floor = np.asarray(w, float), finite_differences.noise_floor(end)
 
     def value(x):
         return _push(options, arguments, start, x, zero)[0]
@@ -230,7 +230,7 @@ def _rollout_rows(options: Options, arguments, start: State, seed: int, toleranc
     for name, d in finite_differences.directions(x, seed).items():
         move = zero | {name: d}
         along = np.asarray(_push(options, arguments, start, x, move)[1], float)
-        found = finite_differences.of_all_widths(value, x, move)
+        found = finite_differences.of_all_step_sizes(value, x, move)
         by_difference, error = finite_differences.closest(found, along, floor, enough=0.1 * tolerance)
         forward, reverse = (
             float(weights @ along),

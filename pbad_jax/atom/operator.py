@@ -13,7 +13,7 @@ from pbad_jax.model.model import Model
 TWINS = {"parallel": parallel, "serial": serial}
 
 
-Mass = jax.Array | sweeps.Matrix  # the mass matrix (nv,nv), or what the sweeps take for it
+Mass = jax.Array | sweeps.NewtonMatrix  # the mass matrix (nv,nv), or what the sweeps take for it
 
 
 def mass(model: Model, f: transforms.Frames, *, twin: str = "parallel", dense: bool = True) -> Mass:
@@ -23,12 +23,12 @@ def mass(model: Model, f: transforms.Frames, *, twin: str = "parallel", dense: b
 
 def solve(model: Model, M: Mass, b: jax.Array) -> jax.Array:
     """M⁻¹ b (nv,)."""
-    return sweeps.solve(model, M, b) if isinstance(M, sweeps.Matrix) else batched.solve(M, b)
+    return sweeps.solve(model, M, b) if isinstance(M, sweeps.NewtonMatrix) else batched.solve(M, b)
 
 
 def times(model: Model, M: Mass, x: jax.Array) -> jax.Array:
     """M x (nv,)."""
-    return sweeps.multiply(model, M, x) if isinstance(M, sweeps.Matrix) else M @ x
+    return sweeps.multiply(model, M, x) if isinstance(M, sweeps.NewtonMatrix) else M @ x
 
 
 def pullback(

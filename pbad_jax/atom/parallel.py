@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from pbad_jax.kinematics.transforms import Frames, frames, transforms_parallel
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math.rotations import vee
-from pbad_jax.math.small import fused, matmul, short_sum, transpose
+from pbad_jax.math.small import computed_once, matmul, small_sum, transpose
 from pbad_jax.math.spatial import homogeneous, twist_matrix, wrench
 from pbad_jax.model.model import Model
 
@@ -31,10 +31,10 @@ def world_transforms(model: Model, L: jax.Array) -> jax.Array:
     return transforms_parallel(model, L)
 
 
-def below(model: Model, x: jax.Array) -> jax.Array:
+def sum_below_dofs(model: Model, x: jax.Array) -> jax.Array:
     """Σ over the links below each degree of freedom: (N,...) to (nv,...)."""
     mask = jnp.asarray(tree(model.topology).dof_above_link, x.dtype)
-    return fused(jnp.tensordot(mask, x, axes=1))[0]
+    return computed_once(jnp.tensordot(mask, x, axes=1))[0]
 
 
 def pullback(model: Model, f: Frames, A: jax.Array) -> jax.Array:
@@ -43,13 +43,13 @@ def pullback(model: Model, f: Frames, A: jax.Array) -> jax.Array:
     Args:
         model: the model. f: frames at q. A: (N,3,4) field, e.g. kg/s² · (kg m, kg).
     """
-    B = below(model, matmul(A, transpose(homogeneous(f.T))))
-    return short_sum(f.s * wrench(B))
+    B = sum_below_dofs(model, matmul(A, transpose(homogeneous(f.T))))
+    return small_sum(f.s * wrench(B))
 
 
 def pullback_hess(model: Model, f: Frames, A: jax.Array) -> jax.Array:
     """Σ_l <∂²T^l/∂q_x∂q_y, A^l>, (nv,nv), symmetric, in O(N²). Alg. 5 (Alg. 2), A taken at q_b."""
-    B = below(model, matmul(A, transpose(homogeneous(f.T))))
+    B = sum_below_dofs(model, matmul(A, transpose(homogeneous(f.T))))
     W = matmul(B[..., :3], transpose(twist_matrix(f.s)[..., :3])) + B[..., 3:] * f.s[..., None, 3:]
     return _mirrored(model, f.s @ second_order_wrench(W).T)
 
@@ -62,10 +62,10 @@ def second_order_wrench(W: jax.Array) -> jax.Array:
 def mixed_hess(model: Model, f_a: Frames, f_b: Frames) -> jax.Array:
     """∂²I/∂q_a,x ∂q_b,y, (nv,nv), in O(N²). Alg. 6 (Alg. 3); its tensor collapses to the (4,4) G."""
     T_a, T_b = homogeneous(f_a.T), homogeneous(f_b.T)
-    G = below(model, matmul(matmul(T_a, model.second_moment), transpose(T_b)))
+    G = sum_below_dofs(model, matmul(matmul(T_a, model.second_moment), transpose(T_b)))
     F = wrench(matmul(twist_matrix(f_b.s), transpose(G)))  # ŝ_y(q_b) G_yᵀ
     E = wrench(matmul(twist_matrix(f_a.s), G))  # ŝ_x(q_a) G_x
-    F, E = fused(F, E)
+    F, E = computed_once(F, E)
     order = jnp.asarray(tree(model.topology).dof_order, F.dtype)
     return order * (f_a.s @ F.T) + order.T * (E @ f_b.s.T)
 
@@ -73,7 +73,7 @@ def mixed_hess(model: Model, f_a: Frames, f_b: Frames) -> jax.Array:
 def mass_matrix(model: Model, f: Frames) -> jax.Array:
     """∂²I/∂q_a∂q_b at a = b, plus armature: the joint-space mass matrix (nv,nv), kg m² or kg."""
     T = homogeneous(f.T)
-    G = below(model, matmul(matmul(T, model.second_moment), transpose(T)))
+    G = sum_below_dofs(model, matmul(matmul(T, model.second_moment), transpose(T)))
     H = _mirrored(model, f.s @ wrench(matmul(twist_matrix(f.s), G)).T)
     return H + jnp.diag(model.armature)
 
@@ -82,6 +82,9 @@ def _mirrored(model: Model, P: jax.Array) -> jax.Array:
     """P[x,y], right where x lies above y, to the whole symmetric matrix."""
     half = jnp.asarray(tree(model.topology).dof_order, P.dtype) * P
     return half + half.T
+
+
+# --- the atom itself, as the paper writes it -------------------------------------------------------------
 
 
 def atom(model: Model, q_a: jax.Array, q_b: jax.Array) -> jax.Array:

@@ -144,6 +144,9 @@ def _spread(model: Model, place: np.ndarray, own: jax.Array, blocks: jax.Array) 
     return jnp.where(lies_above, entry, 0.0)
 
 
+# --- the atom itself, as the paper writes it -------------------------------------------------------------
+
+
 def serial_frames(model: Model, q: jax.Array) -> Frames:
     """The frames at q, with T by the serial forward pass."""
     f = frames(model, q)

@@ -35,12 +35,12 @@ from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
 from pbad_jax.math.rotations import hat
-from pbad_jax.math.small import matmul, matvec, short_sum, transpose
+from pbad_jax.math.small import matmul, matvec, small_sum, transpose
 from pbad_jax.math.spatial import homogeneous, wrench
 from pbad_jax.model.model import Model, Topology
 
 
-class Schedule(NamedTuple):
+class EliminationOrder(NamedTuple):
     """Constant index tables of a topology, numpy. Link N is the world, link N+1 padding; dof nv is padding."""
 
     link: np.ndarray  # (rows,width) links, children before parents
@@ -50,7 +50,7 @@ class Schedule(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def schedule(topology: Topology) -> Schedule:
+def elimination_order(topology: Topology) -> EliminationOrder:
     """The index tables of a topology; made once. Deepest links first, as many at a time as the mean level has."""
     t, n, nv = tree(topology), topology.n_links, topology.nv
     parents = topology.link_parent
@@ -77,12 +77,15 @@ def schedule(topology: Topology) -> Schedule:
     dofs[t.dof_link, slot] = np.arange(nv)
     position = np.zeros(n + 2, np.int32)
     position[link.ravel()] = np.arange(link.size)
-    return Schedule(link, up[link], dofs, position[t.dof_link] * slots + slot)
+    return EliminationOrder(link, up[link], dofs, position[t.dof_link] * slots + slot)
 
 
-def below(model: Model, x: jax.Array) -> jax.Array:
+# --- sums over the tree ----------------------------------------------------------------------------------
+
+
+def subtree_sum(model: Model, x: jax.Array) -> jax.Array:
     """Σ over the links below each link, itself included: (N,...) to (N,...), in O(N)."""
-    s = schedule(model.topology)
+    s = elimination_order(model.topology)
 
     def row(x, links):
         link, parent = links
@@ -92,9 +95,9 @@ def below(model: Model, x: jax.Array) -> jax.Array:
     return x[:-2]
 
 
-def above(model: Model, x: jax.Array) -> jax.Array:
+def ancestor_sum(model: Model, x: jax.Array) -> jax.Array:
     """Σ over the links above each link, itself included: (N,...) to (N,...), in O(N)."""
-    s = schedule(model.topology)
+    s = elimination_order(model.topology)
 
     def row(x, links):
         link, parent = links
@@ -117,13 +120,16 @@ def _add(x: jax.Array, index: jax.Array, value: jax.Array) -> jax.Array:
     return x.at[index].add(value, mode="promise_in_bounds")
 
 
+# --- the matrix ------------------------------------------------------------------------------------------
+
+
 def pullback(model: Model, f: Frames, A: jax.Array) -> jax.Array:
     """Σ_l <∂T^l/∂q_x, A^l> (nv,) by one sweep, in O(N); parallel.pullback. A: (N,3,4) field."""
-    B = below(model, matmul(A, transpose(homogeneous(f.T))))
-    return short_sum(f.s * wrench(B)[tree(model.topology).dof_link])
+    B = subtree_sum(model, matmul(A, transpose(homogeneous(f.T))))
+    return small_sum(f.s * wrench(B)[tree(model.topology).dof_link])
 
 
-class Matrix(NamedTuple):
+class NewtonMatrix(NamedTuple):
     """J = c ∂²I + Σ <∂²T, A> + link terms + joint terms, never formed."""
 
     f: Frames  # about any origin
@@ -134,12 +140,12 @@ class Matrix(NamedTuple):
     form: jax.Array | None = None  # (N,6,6) of the links' own forces, on twists; need not be symmetric
 
 
-def mass(model: Model, f: Frames) -> Matrix:
+def mass(model: Model, f: Frames) -> NewtonMatrix:
     """The mass matrix, armature included."""
-    return Matrix(f, 1.0, jnp.zeros_like(f.T), model.armature)
+    return NewtonMatrix(f, 1.0, jnp.zeros_like(f.T), model.armature)
 
 
-def link_terms(model: Model, J: Matrix) -> tuple[jax.Array, jax.Array]:
+def link_terms(model: Model, J: NewtonMatrix) -> tuple[jax.Array, jax.Array]:
     """The (N,6,6) forms of E_l on twists (ω, v) with the links' own, and the (N,6) wrenches of b_l."""
     T = homogeneous(J.f.T)
     B = matmul(J.A, transpose(T))
@@ -160,29 +166,29 @@ def commutator(w: jax.Array, s: jax.Array) -> jax.Array:
     return 0.5 * jnp.concatenate([jnp.cross(omega, z) + jnp.cross(v, b), jnp.cross(omega, b)], axis=-1)
 
 
-def multiply(model: Model, J: Matrix, x: jax.Array) -> jax.Array:
+def multiply(model: Model, J: NewtonMatrix, x: jax.Array) -> jax.Array:
     """J x, (nv,), in O(N); x (nv,) rad or m."""
     t, f = tree(model.topology), J.f
     E, w = link_terms(model, J)
-    L = commutator(below(model, w)[t.dof_link], f.s)
+    L = commutator(subtree_sum(model, w)[t.dof_link], f.s)
 
     def per_link(y):
         return jnp.zeros_like(w).at[t.dof_link].add(y * x[:, None])
 
-    twist = above(model, per_link(f.s))
-    force = below(model, matvec(E, twist) + per_link(L))
+    twist = ancestor_sum(model, per_link(f.s))
+    force = subtree_sum(model, matvec(E, twist) + per_link(L))
     # a link's own share of both sums with L cancels: Λ is antisymmetric
-    y = J.d * x + short_sum(f.s * force[t.dof_link] + L * twist[t.dof_link])
+    y = J.d * x + small_sum(f.s * force[t.dof_link] + L * twist[t.dof_link])
     return y.at[t.ball_v].add(matvec(J.blocks, x[t.ball_v])) if J.blocks is not None and t.balls.size else y
 
 
-def flipped(J: Matrix) -> Matrix:
+def transposed(J: NewtonMatrix) -> NewtonMatrix:
     """Jᵀ."""
     blocks, form = (None if x is None else transpose(x) for x in (J.blocks, J.form))
     return J._replace(blocks=blocks, form=form)
 
 
-def solve(model: Model, J: Matrix, b: jax.Array) -> jax.Array:
+def solve(model: Model, J: NewtonMatrix, b: jax.Array) -> jax.Array:
     """The x (nv,) rad or m with J x = b (nv,) N m or N, in O(N); design.md section 4, last paragraph.
 
     There is no pivoting between links. Where J is positive definite (small dt) none is needed; where A makes J
@@ -195,24 +201,24 @@ def solve(model: Model, J: Matrix, b: jax.Array) -> jax.Array:
         lambda x: multiply(model, J, x),
         b,
         solve=lambda _, y: _solve(model, J, y),
-        transpose_solve=lambda _, y: _solve(model, flipped(J), y),
+        transpose_solve=lambda _, y: _solve(model, transposed(J), y),
     )
 
 
-def quadratic(model: Model, J: Matrix, x: jax.Array) -> jax.Array:
+def quadratic(model: Model, J: NewtonMatrix, x: jax.Array) -> jax.Array:
     """Xᵀ J x (), in O(N), for a mass matrix (A = 0)."""
     E, _ = link_terms(model, J)
-    twist = above(model, _on_links(model, J.f.s * x[:, None]))
+    twist = ancestor_sum(model, _on_links(model, J.f.s * x[:, None]))
     return jnp.sum(twist * matvec(E, twist)) + jnp.sum(J.d * x * x)
 
 
-def inverse_quadratic(model: Model, J: Matrix, b: jax.Array) -> jax.Array:
+def inverse_quadratic(model: Model, J: NewtonMatrix, b: jax.Array) -> jax.Array:
     """Bᵀ J⁻¹ b (), in O(N) and one sweep, for a mass matrix: Σ e² / D over the eliminated dofs."""
     gain, e, _ = _inward(model, J, b)
     return jnp.sum(gain[..., 6] * e)
 
 
-def positive(model: Model, J: Matrix) -> jax.Array:
+def is_positive_definite(model: Model, J: NewtonMatrix) -> jax.Array:
     """Whether every pivot of the elimination is positive, () bool: on hinges and slides, J is positive definite."""
     return jnp.all(_inward(model, J, jnp.zeros_like(J.d))[2])
 
@@ -223,9 +229,9 @@ def _on_links(model: Model, x: jax.Array) -> jax.Array:
     return out.at[tree(model.topology).dof_link].add(x)
 
 
-def _solve(model: Model, J: Matrix, b: jax.Array) -> jax.Array:
+def _solve(model: Model, J: NewtonMatrix, b: jax.Array) -> jax.Array:
     """The two sweeps."""
-    s = schedule(model.topology)
+    s = elimination_order(model.topology)
     gain, _, _ = _inward(model, J, b)
     S = _padded(J.f.s, 1)[s.dofs[s.link]]
 
@@ -234,16 +240,16 @@ def _solve(model: Model, J: Matrix, b: jax.Array) -> jax.Array:
         link, parent, S, gain = row
         nu = _get(twist, parent)
         delta = gain[..., 6] - matvec(gain[..., :6], nu)
-        return _add(twist, link, nu + short_sum(S * delta[..., None], axis=-2)), delta
+        return _add(twist, link, nu + small_sum(S * delta[..., None], axis=-2)), delta
 
     zero = jnp.zeros((model.topology.n_links + 2, 6), b.dtype)
     _, delta = jax.lax.scan(outward, zero, (s.link, s.parent, S, gain), reverse=True)
     return delta.reshape(-1)[s.place]
 
 
-def _inward(model: Model, J: Matrix, b: jax.Array):
+def _inward(model: Model, J: NewtonMatrix, b: jax.Array):
     """D⁻¹ [Vᵀ, e] (rows,width,slots,7), the eliminated right-hand sides e (rows,width,slots), and whether det D > 0."""
-    s = schedule(model.topology)
+    s = elimination_order(model.topology)
     dofs = s.dofs[s.link]
     S = _padded(J.f.s, 1)[dofs]  # (rows,width,slots,6)
     joint = _joint_terms(model, J.d, J.blocks)[s.link]
@@ -271,7 +277,7 @@ def _inward(model: Model, J: Matrix, b: jax.Array):
 
 def _joint_terms(model: Model, d: jax.Array, blocks: jax.Array | None) -> jax.Array:
     """(N+2,slots,slots)."""
-    dofs, balls = schedule(model.topology).dofs, tree(model.topology).balls
+    dofs, balls = elimination_order(model.topology).dofs, tree(model.topology).balls
     joint = _padded(d, 1)[dofs][..., None] * np.eye(dofs.shape[1], dtype=d.dtype)
     return joint.at[balls].add(blocks) if blocks is not None and balls.size else joint
 
@@ -279,7 +285,7 @@ def _joint_terms(model: Model, d: jax.Array, blocks: jax.Array | None) -> jax.Ar
 def _determinant(D: jax.Array, absent: jax.Array) -> jax.Array:
     """Det D (width,) of one row, over the slots that are not `absent`."""
     D = D + jnp.where(absent[..., None], np.eye(D.shape[-1], dtype=D.dtype), 0.0)
-    return D[..., 0, 0] if D.shape[-1] == 1 else short_sum(jnp.cross(D[..., 0, :], D[..., 1, :]) * D[..., 2, :])
+    return D[..., 0, 0] if D.shape[-1] == 1 else small_sum(jnp.cross(D[..., 0, :], D[..., 1, :]) * D[..., 2, :])
 
 
 def _small_solve(D: jax.Array, absent: jax.Array, R: jax.Array) -> jax.Array:
@@ -291,6 +297,6 @@ def _small_solve(D: jax.Array, absent: jax.Array, R: jax.Array) -> jax.Array:
     D = D / scale + jnp.where(absent[..., None], np.eye(3, dtype=D.dtype), 0.0)
     rows = D[..., 0, :], D[..., 1, :], D[..., 2, :]
     adjugate = jnp.stack([jnp.cross(rows[k - 2], rows[k - 1]) for k in range(3)], axis=-1)
-    inverse = adjugate / short_sum(rows[0] * adjugate[..., 0])[..., None, None]
+    inverse = adjugate / small_sum(rows[0] * adjugate[..., 0])[..., None, None]
     X = matmul(inverse, R)
     return (X + matmul(inverse, R - matmul(D, X))) / scale  # refined once: as accurate as elimination with pivots

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from pbad_jax.atom import sweeps
 from pbad_jax.atom.operator import TWINS, Mass, mass, pullback, solve
 from pbad_jax.dynamics import point_forces
-from pbad_jax.forces.force import Load, Point, field_of, instant, total_load
+from pbad_jax.forces.force import Instant, Load, field_of, instant, total_load
 from pbad_jax.kinematics import joint_field, transforms
 from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.kinematics.tree import tree
@@ -26,7 +26,7 @@ class Damping(NamedTuple):
 
 def damped(model: Model, f: transforms.Frames, M: Mass, damping: Damping) -> Mass:
     """M + damping."""
-    if isinstance(M, sweeps.Matrix):
+    if isinstance(M, sweeps.NewtonMatrix):
         t = tree(model.topology)
         d, blocks = joint_field.on_joints(model, damping.joints)
         return M._replace(d=M.d + d.at[t.ball_v].set(0.0), blocks=blocks, form=damping.links)
@@ -36,8 +36,8 @@ def damped(model: Model, f: transforms.Frames, M: Mass, damping: Damping) -> Mas
 
 def damping_of(model: Model, f: transforms.Frames, load: Load, scale) -> Damping | None:
     """Scale × the Damping of a load at frames f, couplings of links left out; None if nothing depends on velocities."""
-    alone = [p for p in load.pulls if not p.couples]
-    links = point_forces.total_link_form(model, f, f, alone, [p.by_V for p in alone])
+    alone = [p for p in load.point_forces if not p.couples]
+    links = point_forces.total_link_form(model, f, f, alone, [p.df_dV for p in alone])
     if load.dtau_dv is None and links is None:
         return None
     joint = jnp.zeros_like(model.armature) if load.dtau_dv is None else -scale * load.dtau_dv
@@ -52,8 +52,8 @@ def generalised_force(model: Model, f: transforms.Frames, load: Load, A=None, **
     return tau
 
 
-def instant_of(model: Model, state: State, control: jax.Array) -> Point:
-    """A state by itself as a Point."""
+def instant_of(model: Model, state: State, control: jax.Array) -> Instant:
+    """A state by itself as an Instant."""
     f = transforms.frames(model, state.q)
     return instant(state.q, state.v, f.T, transforms.velocity_field(model, f, state.v), state.time, control)
 
@@ -69,7 +69,7 @@ def coupling(model: Model) -> list[str]:
 
     def couples(force, load: Load) -> bool:
         full = any(x is not None and x.ndim == 2 for x in (load.dtau_dq, load.dtau_dv))
-        return any(p.couples for p in load.pulls) or (full and not getattr(force, "alone", False))
+        return any(p.couples for p in load.point_forces) or (full and not getattr(force, "alone", False))
 
     return [type(f).__name__ for f, load in zip(model.forces, jax.eval_shape(loads, model)) if couples(f, load)]
 

@@ -19,7 +19,7 @@ from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import batched, rotations
 from pbad_jax.math.rotations import hat
-from pbad_jax.math.small import matmul, matvec, short_sum, take, transpose
+from pbad_jax.math.small import matmul, matvec, small_sum, take, transpose
 from pbad_jax.math.spatial import cross_force, cross_motion, homogeneous, twist_matrix
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, checked
@@ -32,7 +32,7 @@ ALGORITHMS = ("auto", "aba", "crba")
 DENSE = 60
 
 
-class Moment(NamedTuple):
+class SpatialState(NamedTuple):
     """One instant of the tree.
 
     s: (nv,6) world screws. inertia: (N,6,6). bias: (N,6) acceleration of the links at zero joint acceleration.
@@ -63,7 +63,7 @@ def frames(model: Model, q: jax.Array) -> tuple[jax.Array, transforms.Frames]:
     return T, transforms.with_screws(model, transforms.shift(T, transforms.center_of_mass(model, T)), L)
 
 
-def moment(model: Model, state: State, control: jax.Array) -> Moment:
+def spatial_state(model: Model, state: State, control: jax.Array) -> SpatialState:
     """Twists, bias accelerations and wrenches: the outward half of RNEA at zero joint acceleration."""
     t, v = tree(model.topology), state.v
     T, f = frames(model, state.q)
@@ -79,13 +79,16 @@ def moment(model: Model, state: State, control: jax.Array) -> Moment:
     if field is not None:  # its work on a twist is −<ν̂ T, field>
         torque = rotations.vee(matmul(field, transpose(f.T)))
         wrench = wrench + jnp.concatenate([torque, field[..., 3]], axis=-1)
-    return Moment(f.s, inertia, bias, wrench, jnp.zeros_like(v) if load.tau is None else load.tau)
+    return SpatialState(f.s, inertia, bias, wrench, jnp.zeros_like(v) if load.tau is None else load.tau)
 
 
 def onto_joints(model: Model, s: jax.Array, wrench: jax.Array) -> jax.Array:
     """s_x · Σ of the wrenches (N,6) of the links that x moves: (nv,)."""
     moves = jnp.asarray(tree(model.topology).dof_above_link, s.dtype)
-    return short_sum(s * (moves @ wrench))
+    return small_sum(s * (moves @ wrench))
+
+
+# --- the three algorithms ----------------------------------------------------------------------------------
 
 
 def inverse_dynamics(model: Model, state: State, acceleration: jax.Array, control=None) -> jax.Array:
@@ -107,7 +110,7 @@ def inverse_dynamics(model: Model, state: State, acceleration: jax.Array, contro
     acceleration = jnp.asarray(acceleration, model.dtype)
     if acceleration.shape != (model.nv,):
         raise StateError(f"acceleration has shape {acceleration.shape}; wanted ({model.nv},)")
-    m = moment(model, state, control)
+    m = spatial_state(model, state, control)
     moves = jnp.asarray(tree(model.topology).dof_above_link.T, model.dtype)
     wrench = m.wrench + matvec(m.inertia, moves @ (m.s * acceleration[:, None]))
     return onto_joints(model, m.s, wrench) + model.armature * acceleration - m.tau
@@ -150,14 +153,14 @@ def acceleration(model: Model, state: State, control=None, *, algorithm: str = "
         StateError: shapes, dtypes, a state of another model (while tracing). OptionError: another algorithm.
     """
     one_of(algorithm, ALGORITHMS, "algorithm", OptionError)
-    m = moment(model, state, checked(model, state, control))
+    m = spatial_state(model, state, checked(model, state, control))
     if algorithm == "aba" or (algorithm == "auto" and model.nv > DENSE):
         return _articulated_bodies(model, m)
     missing = m.tau - onto_joints(model, m.s, m.wrench)
     return batched.solve(_mass_matrix(model, m.s, m.inertia), missing)
 
 
-class Swept(NamedTuple):
+class ArticulatedFactors(NamedTuple):
     """What the inward sweep of one link leaves for the outward one."""
 
     S: jax.Array  # (6,k)
@@ -166,7 +169,7 @@ class Swept(NamedTuple):
     u: jax.Array  # (k,)
 
 
-def _articulated_bodies(model: Model, m: Moment) -> jax.Array:
+def _articulated_bodies(model: Model, m: SpatialState) -> jax.Array:
     """ABA (Featherstone 2008, table 7.1); accelerations are those beyond the bias, which the wrenches hold already."""
     t, n, nv = tree(model.topology), model.topology.n_links, model.nv
     slots = 3 if t.balls.size else 1
@@ -187,7 +190,7 @@ def _articulated_bodies(model: Model, m: Moment) -> jax.Array:
         u = tau - S.T @ p[i]
         I = I.at[up].add(I[i] - U @ inverse @ U.T)
         p = p.at[up].add(p[i] + U @ (inverse @ u))
-        return (I, p), Swept(S, U, inverse, u)
+        return (I, p), ArticulatedFactors(S, U, inverse, u)
 
     def outward(a, link):
         i, up, s = link

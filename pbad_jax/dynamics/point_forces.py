@@ -11,22 +11,22 @@ as in the mixed Hessian of the atom. Clusters that couple links go through the J
 import jax
 import jax.numpy as jnp
 
-from pbad_jax.atom.parallel import below
-from pbad_jax.forces.force import Pull, on_links, place
+from pbad_jax.atom.parallel import sum_below_dofs
+from pbad_jax.forces.force import PointForces, on_links, place
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math.rotations import hat
-from pbad_jax.math.small import short_sum
+from pbad_jax.math.small import small_sum
 from pbad_jax.model.model import Model
 
 
-def arms(f: Frames, p: Pull) -> jax.Array:
+def arms(f: Frames, p: PointForces) -> jax.Array:
     """A (c,n,3,6) of every point at frames f."""
     P = place(f.T, p.point_links, p.u)
     return jnp.concatenate([-hat(P), p.u[..., 3, None, None] * jnp.eye(3, dtype=P.dtype)], axis=-1)
 
 
-def link_form(model: Model, f_a: Frames, f_b: Frames, p: Pull, S: jax.Array) -> jax.Array:
+def link_form(model: Model, f_a: Frames, f_b: Frames, p: PointForces, S: jax.Array) -> jax.Array:
     """Σ a(q_a)ᵀ S a(q_b) over the clusters of each link, (N,6,6); S (c,n,3,n,3), for clusters on one link."""
     B = jnp.einsum("cnai,cnamb,cmbj->cij", arms(f_a, p), S, arms(f_b, p))
     return on_links(p.point_links[:, 0], B, model.topology.n_links)
@@ -34,25 +34,25 @@ def link_form(model: Model, f_a: Frames, f_b: Frames, p: Pull, S: jax.Array) -> 
 
 def twist_form(model: Model, f_a: Frames, f_b: Frames, B: jax.Array) -> jax.Array:
     """Σ_l (∂ν_l(q_a)/∂q_x)ᵀ B_l ∂ν_l(q_b)/∂q_y, (nv,nv), of the forms B (N,6,6)."""
-    B = below(model, B)
+    B = sum_below_dofs(model, B)
     order = jnp.asarray(tree(model.topology).dof_order, B.dtype)
-    right = short_sum(B * f_b.s[:, None, :])  # B_y s_y
-    left = short_sum(B * f_a.s[:, :, None], axis=-2)  # s_x B_x
+    right = small_sum(B * f_b.s[:, None, :])  # B_y s_y
+    left = small_sum(B * f_a.s[:, :, None], axis=-2)  # s_x B_x
     return order * (f_a.s @ right.T) + order.T * (left @ f_b.s.T)
 
 
-def point_jacobian(model: Model, f: Frames, p: Pull) -> jax.Array:
+def point_jacobian(model: Model, f: Frames, p: PointForces) -> jax.Array:
     """∂P/∂q of every point, (c,n,3,nv)."""
     moves = jnp.asarray(tree(model.topology).dof_above_link, f.s.dtype)[:, p.point_links]  # (nv,c,n)
     return jnp.einsum("cnai,xi,xcn->cnax", arms(f, p), f.s, moves)
 
 
-def coupled_matrix(model: Model, f_a: Frames, f_b: Frames, p: Pull, S: jax.Array) -> jax.Array:
+def coupled_matrix(model: Model, f_a: Frames, f_b: Frames, p: PointForces, S: jax.Array) -> jax.Array:
     """Σ ∂P/∂q(q_a)ᵀ S ∂P/∂q(q_b), (nv,nv), of clusters that couple links."""
     return jnp.einsum("cnax,cnamb,cmby->xy", point_jacobian(model, f_a, p), S, point_jacobian(model, f_b, p))
 
 
-def total_link_form(model: Model, f_a: Frames, f_b: Frames, parts: list[Pull], slopes: list) -> jax.Array | None:
+def total_link_form(model: Model, f_a: Frames, f_b: Frames, parts: list[PointForces], slopes: list) -> jax.Array | None:
     """The sum of the link forms of all parts whose slope is not None, (N,6,6)."""
     total = None
     for p, S in zip(parts, slopes):
@@ -62,7 +62,7 @@ def total_link_form(model: Model, f_a: Frames, f_b: Frames, parts: list[Pull], s
     return total
 
 
-def total_matrix(model: Model, f_a: Frames, f_b: Frames, parts: list[Pull], slopes: list) -> jax.Array:
+def total_matrix(model: Model, f_a: Frames, f_b: Frames, parts: list[PointForces], slopes: list) -> jax.Array:
     """Σ ∂P/∂q(q_a)ᵀ S ∂P/∂q(q_b) of all parts, (nv,nv)."""
     total = jnp.zeros((model.nv, model.nv), f_a.T.dtype)
     alone = [(p, S) for p, S in zip(parts, slopes) if not p.couples]

@@ -6,11 +6,22 @@ from pbad_jax.forces.contact_points import ContactPoints, contact_points, joined
 from pbad_jax.forces.drives import Actuation, JointForce, PDDrive, VectorActuation, joint_force, pd_drive
 from pbad_jax.forces.external import Wrench, wrench
 from pbad_jax.forces.fluid_laws import Drag, Fluid, InertiaBoxes, drag, fluid, inertia_boxes
-from pbad_jax.forces.force import Load, Point, Pull, Start, is_conservative, pull, total_load, total_potential
+from pbad_jax.forces.force import (
+    Instant,
+    Load,
+    PointForces,
+    Start,
+    is_conservative,
+    point_forces,
+    total_load,
+    total_potential,
+)
 from pbad_jax.forces.joint_laws import Gravity, JointCoupling, JointDamping, JointFriction, JointLimit, JointSpring
 from pbad_jax.forces.paper import PaperContact, PaperDrag, paper_contact, paper_drag, paper_friction
 from pbad_jax.forces.surfaces import SignedDistance, box, capsule, half_space, height_field, sphere
 from pbad_jax.forces.world_contact import Contact, contact
+
+Point, Pull, pull = Instant, PointForces, point_forces  # their names before 0.1.0
 
 __all__ = [
     "Actuation",
@@ -23,6 +34,7 @@ __all__ = [
     "Fluid",
     "Gravity",
     "InertiaBoxes",
+    "Instant",
     "JointCoupling",
     "JointDamping",
     "JointForce",
@@ -34,6 +46,7 @@ __all__ = [
     "PaperContact",
     "PaperDrag",
     "Point",
+    "PointForces",
     "Pull",
     "SignedDistance",
     "Start",
@@ -57,6 +70,7 @@ __all__ = [
     "paper_drag",
     "paper_friction",
     "pd_drive",
+    "point_forces",
     "points_on",
     "pull",
     "sphere",

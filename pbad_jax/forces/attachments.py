@@ -17,10 +17,10 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
-from pbad_jax.forces.force import Load, Point, Pull, each_link, place
+from pbad_jax.forces.force import Instant, Load, PointForces, each_link, place
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.math.small import short_sum
+from pbad_jax.math.small import small_sum
 from pbad_jax.model import joints
 from pbad_jax.model.model import Model
 
@@ -41,12 +41,12 @@ class Attachment:
     at: str = "step"
     conservative: bool = False
 
-    def gap(self, model: Model, at: Point) -> jax.Array:
+    def gap(self, model: Model, at: Instant) -> jax.Array:
         """P_a − P_b of every pair, (c,3): m, or for directions about rad."""
         P = place(at.T, each_link(self.links, self.u), self.u)
         return P[:, 0] - P[:, 1]
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """Both forces of every pair."""
         where = each_link(self.links, self.u)
         P, V = place(at.T, where, self.u), place(at.V, where, self.u)
@@ -54,11 +54,11 @@ class Attachment:
         f = -self.stiffness[:, None] * (P[:, 0] - P[:, 1]) - self.damping[:, None] * (V[:, 0] - V[:, 1])
         shape = jnp.einsum("i,j,ab->iajb", pair, pair, jnp.eye(3, dtype=P.dtype))
         slopes = (-x[:, None, None, None, None] * shape for x in (self.stiffness, self.damping))
-        return Load(pulls=(Pull(self.links, self.u, pair[:, None] * f[:, None], *slopes),))
+        return Load(point_forces=(PointForces(self.links, self.u, pair[:, None] * f[:, None], *slopes),))
 
-    def potential(self, model: Model, at: Point) -> jax.Array:
+    def potential(self, model: Model, at: Instant) -> jax.Array:
         """½ Σ k ‖gap‖², J."""
-        return 0.5 * jnp.sum(self.stiffness * short_sum(self.gap(model, at) ** 2))
+        return 0.5 * jnp.sum(self.stiffness * small_sum(self.gap(model, at) ** 2))
 
 
 @functools.partial(
@@ -78,21 +78,21 @@ class Anchor:
     at: str = "step"
     conservative: bool = False
 
-    def gap(self, model: Model, at: Point) -> jax.Array:
+    def gap(self, model: Model, at: Instant) -> jax.Array:
         """P − target, (c,3)."""
         return place(at.T, self.links, self.u) - self.target
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """−k gap − c V."""
         V = place(at.V, self.links, self.u)
         f = -self.stiffness[:, None] * self.gap(model, at) - self.damping[:, None] * V
         eye = jnp.eye(3, dtype=f.dtype)[None, None, :, None, :]
         slopes = (-x[:, None, None, None, None] * eye for x in (self.stiffness, self.damping))
-        return Load(pulls=(Pull(self.links, self.u[:, None], f[:, None], *slopes),))
+        return Load(point_forces=(PointForces(self.links, self.u[:, None], f[:, None], *slopes),))
 
-    def potential(self, model: Model, at: Point) -> jax.Array:
+    def potential(self, model: Model, at: Instant) -> jax.Array:
         """½ Σ k ‖gap‖², J."""
-        return 0.5 * jnp.sum(self.stiffness * short_sum(self.gap(model, at) ** 2))
+        return 0.5 * jnp.sum(self.stiffness * small_sum(self.gap(model, at) ** 2))
 
 
 def connect(

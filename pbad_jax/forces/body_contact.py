@@ -33,12 +33,12 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.attachments import carried
-from pbad_jax.forces.contact_law import elastic_force, is_elastic, parameters, pressure, rubbing
+from pbad_jax.forces.contact_law import coulomb_friction, elastic_normal_force, is_elastic, normal_force, parameters
 from pbad_jax.forces.contact_points import contact_points
-from pbad_jax.forces.force import Load, Point, Pull, each_link, place
+from pbad_jax.forces.force import Instant, Load, PointForces, each_link, place
 from pbad_jax.forces.regularised import ramp
 from pbad_jax.forces.surfaces import TINY, safe_norm
-from pbad_jax.math.small import matvec, short_sum, transpose
+from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.joints import FIXED
 from pbad_jax.model.model import Model
 
@@ -65,30 +65,32 @@ class BodyContact:
     links: tuple[tuple[int, int, int, int], ...]
     at: str = "step"
     conservative: bool = False
-    bends: ClassVar[bool] = True
+    has_kinks: ClassVar[bool] = True
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
-        return Load(pulls=(self._normal(at), self._friction(at)) if not self.conservative else (self._normal(at),))
+        return Load(
+            point_forces=(self._normal(at), self._friction(at)) if not self.conservative else (self._normal(at),)
+        )
 
-    def potential(self, model: Model, at: Point) -> jax.Array:
+    def potential(self, model: Model, at: Instant) -> jax.Array:
         """K ∫ramp(δ), J."""
         return jnp.sum(self.stiffness * ramp(self.depth(model, at), self.width)[0])
 
-    def depth(self, model: Model, at: Point) -> jax.Array:
+    def depth(self, model: Model, at: Instant) -> jax.Array:
         """δ of every pair, (c,) m; negative where they are apart."""
         d, n, _ = jax.vmap(_gap)(self._points(at.T), self._soft)
         return self._reach - self._side(at, d, n) * d
 
-    def _side(self, at: Point, d: jax.Array, n: jax.Array) -> jax.Array:
+    def _side(self, at: Instant, d: jax.Array, n: jax.Array) -> jax.Array:
         """−1 where the axes have passed one another since the start of the step and overlap, else 1; (c,)."""
         before = jax.vmap(_gap)(self._points(at.start.T), self._soft)[1]
-        passed = short_sum(before[:, 0] * n[:, 0]) < 0
+        passed = small_sum(before[:, 0] * n[:, 0]) < 0
         return jnp.where(passed & (d < self._reach), -1.0, 1.0).astype(d.dtype)
 
     @property
     def _reach(self) -> jax.Array:
-        return short_sum(self.radius)
+        return small_sum(self.radius)
 
     @property
     def _soft(self) -> jax.Array:
@@ -98,28 +100,28 @@ class BodyContact:
         """(c,4,3); with V for T their rates."""
         return place(T, each_link(self.links, self.u), self.u)
 
-    def _normal(self, at: Point) -> Pull:
+    def _normal(self, at: Instant) -> PointForces:
         P, V = self._points(at.T), self._points(at.V)
-        d, n, bend = jax.vmap(_slopes)(P, self._soft)
+        d, n, hessian = jax.vmap(_slopes)(P, self._soft)
         side, c, k = self._side(at, d, n), *P.shape[:2]
-        n, bend = side[:, None] * n.reshape(c, -1), side[:, None, None] * bend.reshape(c, 3 * k, 3 * k)
-        f, by_P, by_V = pressure(self, self._reach, side * d, n, bend, V.reshape(c, -1))
-        return Pull(self.links, self.u, f.reshape(P.shape), *(x.reshape(c, k, 3, k, 3) for x in (by_P, by_V)))
+        n, hessian = side[:, None] * n.reshape(c, -1), side[:, None, None] * hessian.reshape(c, 3 * k, 3 * k)
+        f, df_dP, df_dV = normal_force(self, self._reach, side * d, n, hessian, V.reshape(c, -1))
+        return PointForces(self.links, self.u, f.reshape(P.shape), *(x.reshape(c, k, 3, k, 3) for x in (df_dP, df_dV)))
 
-    def _friction(self, at: Point) -> Pull:
+    def _friction(self, at: Instant) -> PointForces:
         T, where = at.start.T, each_link(self.links, self.u)[:, ::2]
         d, n, along = jax.vmap(_gap)(self._points(T), self._soft)
         overlap = self._reach - d * safe_norm(n[:, 0])
-        N, n = elastic_force(self, self._reach - d, n[:, 0])
+        N, n = elastic_normal_force(self, self._reach - d, n[:, 0])
         pair = jnp.asarray([1.0, -1.0], n.dtype)
         arm = (0.5 * overlap[:, None] - self.radius) * pair  # (c,2) along n, to the middle of the overlap
         inside = matvec(transpose(T[where][..., :3]), arm[..., None] * n[:, None])
         u = self.u[:, ::2] + along[..., None] * self.u[:, 1::2]
         u = u + jnp.concatenate([inside, jnp.zeros_like(arm)[..., None]], axis=-1)
         V = place(at.V, where, u)
-        f, slope = rubbing(self, N, n, V[:, 0] - V[:, 1], at.bend)
-        by_V = jnp.einsum("i,j,cab->ciajb", pair, pair, slope)
-        return Pull(tuple((l[0], l[2]) for l in self.links), u, pair[:, None] * f[:, None], None, by_V)
+        f, slope = coulomb_friction(self, N, n, V[:, 0] - V[:, 1], at.regime)
+        df_dV = jnp.einsum("i,j,cab->ciajb", pair, pair, slope)
+        return PointForces(tuple((l[0], l[2]) for l in self.links), u, pair[:, None] * f[:, None], None, df_dV)
 
 
 def _gap(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

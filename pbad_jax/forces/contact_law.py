@@ -23,46 +23,46 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces import surfaces
-from pbad_jax.forces.regularised import positive, ramp, sliding
-from pbad_jax.math.small import matvec, short_sum
+from pbad_jax.forces.regularised import ramp, smooth_coulomb, smooth_positive_part
+from pbad_jax.math.small import matvec, small_sum
 
 G0 = 9.81  # m/s², for the smooth start of the penalty
 
 
-def pressure(law: Any, reach: jax.Array, d: jax.Array, n: jax.Array, bend: jax.Array, V: jax.Array):
+def normal_force(law: Any, reach: jax.Array, d: jax.Array, n: jax.Array, hessian: jax.Array, V: jax.Array):
     """The normal forces where a distance d falls below `reach`, and their slopes.
 
     Args:
         law: whatever has stiffness, width and damping, (c,).
         reach: (c,) m. d: (c,) m, distances as functions of the k coordinates of what takes part.
-        n: (c,k) their gradients. bend: (c,k,k) their curvatures, 1/m. V: (c,k) the rates of the coordinates, m/s.
+        n: (c,k) their gradients. hessian: (c,k,k) their curvatures, 1/m. V: (c,k) the rates of the coordinates, m/s.
 
     Returns:
         F n (c,k) N, and its derivatives by the coordinates and by their rates, (c,k,k).
     """
     _, elastic, slope = ramp(reach - d, law.width)
-    g, g_slope = positive(1 - law.damping * short_sum(n * V))
+    g, g_slope = smooth_positive_part(1 - law.damping * small_sum(n * V))
     F, by_depth = law.stiffness * elastic * g, law.stiffness * slope * g
     by_rate = law.stiffness * elastic * g_slope * law.damping
     nn = n[:, :, None] * n[:, None, :]
-    turning = n[:, :, None] * matvec(bend, V)[:, None, :]
-    by_P = F[:, None, None] * bend - by_depth[:, None, None] * nn - by_rate[:, None, None] * turning
-    return F[:, None] * n, by_P, -by_rate[:, None, None] * nn
+    turning = n[:, :, None] * matvec(hessian, V)[:, None, :]
+    df_dP = F[:, None, None] * hessian - by_depth[:, None, None] * nn - by_rate[:, None, None] * turning
+    return F[:, None] * n, df_dP, -by_rate[:, None, None] * nn
 
 
-def elastic_force(law: Any, depth: jax.Array, n: jax.Array) -> tuple[jax.Array, jax.Array]:
+def elastic_normal_force(law: Any, depth: jax.Array, n: jax.Array) -> tuple[jax.Array, jax.Array]:
     """N (c,) of the penetrations (c,) without damping, and the unit normals of gradients n (c,3); see `pressure`."""
     size = surfaces.safe_norm(n)  # 1 only where the distance is exact
     return law.stiffness * ramp(depth, law.width)[1] * size, n / jnp.where(size > 0, size, 1.0)[:, None]
 
 
-def rubbing(law: Any, N: jax.Array, n: jax.Array, V: jax.Array, bend: str) -> tuple[jax.Array, jax.Array]:
+def coulomb_friction(law: Any, N: jax.Array, n: jax.Array, V: jax.Array, regime: str) -> tuple[jax.Array, jax.Array]:
     """Smooth Coulomb friction under normal forces N (c,) along n (c,3) at relative velocities V (c,3), and its slope.
 
-    `law` has friction (c,) and stick_speed (); `bend` as in `Point`.
+    `law` has friction (c,) and stick_speed (); `regime` as in `Instant`.
     """
     flat = jnp.eye(3, dtype=n.dtype) - n[:, :, None] * n[:, None, :]
-    direction, slope = sliding(matvec(flat, V), law.stick_speed[None, None], bend)
+    direction, slope = smooth_coulomb(matvec(flat, V), law.stick_speed[None, None], regime)
     strength = -law.friction * N
     return strength[:, None] * direction, strength[:, None, None] * jnp.einsum("cij,cjk->cik", slope, flat)
 

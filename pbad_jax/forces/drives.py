@@ -21,7 +21,7 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
-from pbad_jax.forces.force import Load, Point
+from pbad_jax.forces.force import Instant, Load
 from pbad_jax.forces.joint_laws import extension, extension_slope
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
@@ -48,7 +48,7 @@ class Actuation:
     q_index: tuple[int, ...]
     v_index: tuple[int, ...]
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """τ and its diagonal derivatives."""
         qi, vi = jnp.asarray(self.q_index), jnp.asarray(self.v_index)
         f, open_ = _force(self, at.control, self.gear * at.q[qi], self.gear * at.v[vi])
@@ -87,7 +87,7 @@ class VectorActuation:
         """Whether the slopes join no two links: on balls."""
         return all(kind == "ball" for kind, *_ in self.joints)
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """τ and its derivatives (nv,nv), one block a joint. In the parent's axes g turns: ∂g/∂δ = [g]."""
         s = _slots(self.joints)
         p = jnp.where(s.ball, at.q[s.p], jnp.asarray([1, 0, 0, 0], at.q.dtype))
@@ -174,7 +174,7 @@ class PDDrive:
     v_index: tuple[int, ...]  # of the degrees of freedom in v
     alone: ClassVar[bool] = True  # its matrices are blocks of the balls
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """τ and its slopes; ∂τ/∂q is a full matrix only where a ball is driven."""
         qi, vi = np.array(self.q_index), np.array(self.v_index)
         d = extension(model, model.q0.at[qi].set(self.target), at.q)
@@ -277,7 +277,7 @@ class JointForce:
 
     tau: jax.Array  # (nv,) N or N m
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """Itself."""
         return Load(tau=self.tau)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
-from pbad_jax.forces.force import Load, Point, pull
+from pbad_jax.forces.force import Instant, Load, point_forces
 from pbad_jax.model.model import Model
 
 
@@ -27,9 +27,9 @@ class Wrench:
     frame: str = "world"
     at: str = "stages"
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """The torque as a couple at three directions e: Σ e × (½ τ × e) = τ."""
-        return pull(at, self.links, self.u, self._law)
+        return point_forces(at, self.links, self.u, self._law)
 
     def _law(self, P: jax.Array, V: jax.Array) -> jax.Array:
         R = P[1:].T if self.frame == "body" else jnp.eye(3, dtype=P.dtype)

@@ -9,12 +9,12 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
-from pbad_jax.forces.force import Load, Point, Pull, each_link, place, pull
-from pbad_jax.math.small import short_sum
+from pbad_jax.forces.force import Instant, Load, PointForces, each_link, place, point_forces
+from pbad_jax.math.small import small_sum
 from pbad_jax.model.model import Model
 
 
-def mass_pull(model: Model, weight: jax.Array, W: jax.Array) -> tuple[Pull, jax.Array]:
+def mass_pull(model: Model, weight: jax.Array, W: jax.Array) -> tuple[PointForces, jax.Array]:
     """Forces with the field `weight` W M of W (N,3,4), such as rates, and ∂f/∂W (N,4,3,4,3).
 
     The four generalised points of a link are the columns of its transform, u = e_1..e_4.
@@ -23,7 +23,7 @@ def mass_pull(model: Model, weight: jax.Array, W: jax.Array) -> tuple[Pull, jax.
     M = weight * model.second_moment
     u = jnp.broadcast_to(jnp.eye(4, dtype=M.dtype), (n, 4, 4))
     slope = -jnp.einsum("lkj,ab->lkajb", M, jnp.eye(3, dtype=M.dtype))
-    return Pull(tuple(range(n)), u, -jnp.einsum("lkj,laj->lka", M, W)), slope
+    return PointForces(tuple(range(n)), u, -jnp.einsum("lkj,laj->lka", M, W)), slope
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["rate"], meta_fields=["at"])
@@ -37,10 +37,10 @@ class Drag:
     rate: jax.Array  # () 1/s
     at: str = "stages"
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """The field c V M."""
         p, slope = mass_pull(model, self.rate, at.V)
-        return Load(pulls=(dataclasses.replace(p, by_V=slope),))
+        return Load(point_forces=(dataclasses.replace(p, df_dV=slope),))
 
 
 def drag(rate: float) -> Drag:
@@ -73,22 +73,24 @@ class Fluid:
     links: tuple[int, ...]
     at: str = "stages"
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """−½ l (c_n V + (c_t − c_n) t (t·V)) at both points, and its slopes by V and by the direction t."""
         where = each_link(self.links, self.u)
         t, V = place(at.T, where, self.u)[:, 2], place(at.V, where, self.u)[:, :2]
         half, extra = 0.5 * self.length[:, None, None], self.tangential - self.normal
-        along = short_sum(t[:, None] * V, keepdims=True)
+        along = small_sum(t[:, None] * V, keepdims=True)
         force = -half * (self.normal * V + extra * along * t[:, None])
         eye = jnp.eye(3, dtype=t.dtype)
         by_v = -half * (self.normal * eye + extra * t[:, :, None] * t[:, None, :])
         by_t = -half[..., None] * extra * (along[..., None] * eye + t[:, None, :, None] * V[:, :, None, :])
         c = len(self.length)
         none = jnp.zeros((c, 3, 3, 3, 3), t.dtype)
-        by_V = none.at[:, 0, :, 0].set(by_v).at[:, 1, :, 1].set(by_v)
-        by_P = none.at[:, 0, :, 2].set(by_t[:, 0]).at[:, 1, :, 2].set(by_t[:, 1])
+        df_dV = none.at[:, 0, :, 0].set(by_v).at[:, 1, :, 1].set(by_v)
+        df_dP = none.at[:, 0, :, 2].set(by_t[:, 0]).at[:, 1, :, 2].set(by_t[:, 1])
         still = jnp.zeros_like(t)[:, None]
-        return Load(pulls=(Pull(self.links, self.u, jnp.concatenate([force, still], axis=1), by_P, by_V),))
+        return Load(
+            point_forces=(PointForces(self.links, self.u, jnp.concatenate([force, still], axis=1), df_dP, df_dV),)
+        )
 
 
 def fluid(model: Model, normal: float = 2.0, tangential: float = 1.0, *, bodies=None) -> Fluid:
@@ -155,9 +157,9 @@ class InertiaBoxes:
     links: tuple[int, ...]
     at: str = "stages"
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """By autodiff of the law of one box."""
-        return pull(at, self.links, self.u, self._law, self.size)
+        return point_forces(at, self.links, self.u, self._law, self.size)
 
     def _law(self, P: jax.Array, V: jax.Array, b: jax.Array) -> jax.Array:
         R, spin = P[1:].T, V[1:]

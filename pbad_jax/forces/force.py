@@ -3,21 +3,21 @@
     class MyForce:                                   # a frozen dataclass registered as a pytree
         at = "stages"                                # or "step": one implicit impulse a step, see below
         conservative = True                          # whether `potential` is all there is to it
-        bends = False                                # whether it differs with `at.bend`
+        has_kinks = False                            # whether it differs with `at.regime`
         alone = False                                # whether its (nv,nv) slopes join no two joints
-        def load(self, model, at: Point) -> Load:    # what it does at one instant
-        def potential(self, model, at: Point):       # optional, J: enters `potential_energy`
+        def load(self, model, at: Instant) -> Load:    # what it does at one instant
+        def potential(self, model, at: Instant):       # optional, J: enters `potential_energy`
 
 A Load has three kinds of entries, each with the derivatives that keep the Newton matrix exact:
 
-* `pulls`, forces at points of the links: f (N) and ∂f/∂P, ∂f/∂V by the points' positions and velocities. Because the
-  transforms are affine, so is every point: P = T u with u = (p, 1) fixed in the link; u = (p, 0) gives a direction.
+* `point_forces`, forces at points of the links: f (N) and ∂f/∂P, ∂f/∂V by the points' positions and velocities. Because
+  the transforms are affine, so is every point: P = T u with u = (p, 1) fixed in the link; u = (p, 0) is a direction.
 * `tau` (nv,), forces in the joints, and their derivatives, each a diagonal (nv,) or a full (nv,nv) matrix; by q along
   q ⊕ δ (body-frame rotation vectors for ball and free joints).
 * `field` (N,3,4), ∂Q/∂T^l where it does not depend on the state (gravity): the entrywise product with a virtual
   displacement δT is minus its work.
 
-`pull` writes f and both derivatives from a law of a few points, by autodiff of that law alone.
+`point_forces` writes f and both derivatives from a law of a few points, by autodiff of that law alone.
 
 Where in the step. "stages": at every stage, which keeps the scheme's order; for everything smooth. "step": one impulse
 at the start of the step, evaluated implicitly at its end with the mean rates of the step; for what is stiff and
@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.math.small import short_sum
+from pbad_jax.math.small import small_sum
 from pbad_jax.model.model import Model
 
 
@@ -49,10 +49,10 @@ class Start(NamedTuple):
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["q", "v", "T", "V", "time", "control", "start", "dt"],
-    meta_fields=["bend"],
+    meta_fields=["regime"],
 )
 @dataclasses.dataclass(frozen=True)
-class Point:
+class Instant:
     """Where a force is evaluated: one instant of one lane."""
 
     q: jax.Array  # (nq,) rad, m
@@ -63,17 +63,21 @@ class Point:
     control: jax.Array  # (nu,)
     start: Start
     dt: jax.Array  # () s, the step
-    bend: str = "exact"  # or "straight", "chord": how laws that bend are wanted on the way to a solution, see `bends`
+    regime: str = (
+        "tangent"  # or "stick", "secant": how laws with kinks are wanted on the way to a root, see `has_kinks`
+    )
 
 
-def instant(q, v, T, V, time, control) -> Point:
-    """A Point by itself, in no step: it is its own start, and dt is 1 s."""
-    return Point(q, v, T, V, time, control, Start(q, v, T, V), jnp.ones((), q.dtype))
+def instant(q, v, T, V, time, control) -> Instant:
+    """An Instant by itself, in no step: it is its own start, and dt is 1 s."""
+    return Instant(q, v, T, V, time, control, Start(q, v, T, V), jnp.ones((), q.dtype))
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["u", "force", "by_P", "by_V"], meta_fields=["links"])
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["u", "force", "df_dP", "df_dV"], meta_fields=["links"]
+)
 @dataclasses.dataclass(frozen=True)
-class Pull:
+class PointForces:
     """Forces at c clusters of n points each; within a cluster every force may depend on every point.
 
     Attributes:
@@ -81,14 +85,14 @@ class Pull:
             cost little and fit the O(N) solve; the others couple links.
         u: (c,n,4) points in their links' frames: (p, 1) m, or (p, 0) for a direction.
         force: (c,n,3) N.
-        by_P, by_V: (c,n,3,n,3) N/m and N s/m, or None for zero.
+        df_dP, df_dV: (c,n,3,n,3) N/m and N s/m, or None for zero.
     """
 
     links: tuple
     u: jax.Array
     force: jax.Array
-    by_P: jax.Array | None = None
-    by_V: jax.Array | None = None
+    df_dP: jax.Array | None = None
+    df_dV: jax.Array | None = None
 
     @property
     def couples(self) -> bool:
@@ -108,12 +112,12 @@ class Load(NamedTuple):
     tau: jax.Array | None = None  # (nv,) N or N m
     dtau_dq: jax.Array | None = None  # (nv,) or (nv,nv)
     dtau_dv: jax.Array | None = None  # (nv,) or (nv,nv)
-    pulls: tuple[Pull, ...] = ()
+    point_forces: tuple[PointForces, ...] = ()
 
 
 def place(T: jax.Array, links, u: jax.Array) -> jax.Array:
     """T u of points u (...,4) on links (...): positions (...,3), or with V for T their velocities."""
-    return short_sum(T[np.asarray(links, int)] * u[..., None, :])
+    return small_sum(T[np.asarray(links, int)] * u[..., None, :])
 
 
 def each_link(links: tuple, u: jax.Array) -> np.ndarray:
@@ -122,7 +126,7 @@ def each_link(links: tuple, u: jax.Array) -> np.ndarray:
     return given if given.ndim == 2 else np.broadcast_to(given[:, None], u.shape[:2])
 
 
-def pull(at: Point, links: tuple, u: jax.Array, law: Callable, *parameters) -> Load:
+def point_forces(at: Instant, links: tuple, u: jax.Array, law: Callable, *parameters) -> Load:
     """The Load of a law for clusters of points; its derivatives are autodiff of the law alone.
 
     Args:
@@ -139,17 +143,17 @@ def pull(at: Point, links: tuple, u: jax.Array, law: Callable, *parameters) -> L
     def with_slopes(P, V, *parameters):
         return law(P, V, *parameters), jax.jacfwd(law, (0, 1))(P, V, *parameters)
 
-    force, (by_P, by_V) = jax.vmap(with_slopes, axes)(P, V, *parameters)
-    return Load(pulls=(Pull(links, u, force, by_P, by_V),))
+    force, (df_dP, df_dV) = jax.vmap(with_slopes, axes)(P, V, *parameters)
+    return Load(point_forces=(PointForces(links, u, force, df_dP, df_dV),))
 
 
-def total_load(model: Model, at: Point, where: str | None = None) -> Load:
+def total_load(model: Model, at: Instant, where: str | None = None) -> Load:
     """The sum of the model's forces that act at the "stages", or once a "step"; None, of all."""
     total = Load()
     for force in model.forces if where is None else acting(model, where):
         load = force.load(model, at)
         sums = (_plus(a, b) for a, b in zip(total[:4], load[:4]))
-        total = Load(*sums, pulls=total.pulls + load.pulls)
+        total = Load(*sums, point_forces=total.point_forces + load.point_forces)
     return total
 
 
@@ -158,9 +162,9 @@ def acting(model: Model, where: str) -> list:
     return [f for f in model.forces if getattr(f, "at", "stages") == where]
 
 
-def bends(model: Model) -> bool:
-    """Whether some force of the model answers `at.bend`: dry friction, whose slope does not tell of its middle."""
-    return any(getattr(f, "bends", False) for f in model.forces)
+def has_kinks(model: Model) -> bool:
+    """Whether some force of the model answers `at.regime`: dry friction, whose slope does not tell of its middle."""
+    return any(getattr(f, "has_kinks", False) for f in model.forces)
 
 
 def is_conservative(force) -> bool:
@@ -183,7 +187,7 @@ def _plus(a: jax.Array | None, b: jax.Array | None) -> jax.Array | None:
 def field_of(load: Load, n_links: int) -> jax.Array | None:
     """All that a Load does to the links as one field (N,3,4): −Σ f ⊗ u beside its own."""
     field = load.field
-    for p in load.pulls:
+    for p in load.point_forces:
         more = on_links(p.point_links, -p.force[..., :, None] * p.u[..., None, :], n_links)
         field = more if field is None else field + more
     return field
@@ -196,7 +200,7 @@ def on_links(links: np.ndarray, x: jax.Array, n_links: int) -> jax.Array:
     return jnp.tensordot(jnp.asarray(hot, x.dtype), x.reshape(links.size, *x.shape[links.ndim :]), axes=1)
 
 
-def total_potential(model: Model, at: Point) -> jax.Array:
+def total_potential(model: Model, at: Instant) -> jax.Array:
     """Potential energy of all forces that have one, J."""
     parts = [f.potential(model, at) for f in model.forces if hasattr(f, "potential")]
     return sum(parts, jnp.zeros((), model.dtype))

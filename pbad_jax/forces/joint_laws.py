@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.forces.force import Load, Point
-from pbad_jax.forces.regularised import positive, ramp, sliding
+from pbad_jax.forces.force import Instant, Load
+from pbad_jax.forces.regularised import ramp, smooth_coulomb, smooth_positive_part
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
-from pbad_jax.math.small import matmul, matvec, short_sum
+from pbad_jax.math.small import matmul, matvec, small_sum
 from pbad_jax.model.model import Model
 
 
@@ -21,11 +21,11 @@ from pbad_jax.model.model import Model
 class Gravity:
     """Uniform gravity, `model.gravity` (m/s²): Q = −Σ_l g · ∫ρ P. Linear in T, so it has no curvature."""
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """∂Q/∂T^l = −g [∫ρp; m]ᵀ."""
         return Load(field=-model.gravity[None, :, None] * model.second_moment[:, None, :, 3])
 
-    def potential(self, model: Model, at: Point) -> jax.Array:
+    def potential(self, model: Model, at: Instant) -> jax.Array:
         """−Σ m g · com, J; zero at the world's origin."""
         return -jnp.sum(matvec(at.T, model.second_moment[:, :, 3]) @ model.gravity)
 
@@ -43,12 +43,12 @@ class JointSpring:
     rest: jax.Array  # (nq,)
     alone: ClassVar[bool] = True  # its matrices are blocks of the balls
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """τ = −k d; ∂τ/∂δ = −k ∂d/∂δ."""
         d = extension(model, self.rest, at.q)
         return Load(tau=-self.stiffness * d, dtau_dq=extension_slope(model, -self.stiffness, d))
 
-    def potential(self, model: Model, at: Point) -> jax.Array:
+    def potential(self, model: Model, at: Instant) -> jax.Array:
         """½ Σ k d², J."""
         return 0.5 * jnp.sum(self.stiffness * extension(model, self.rest, at.q) ** 2)
 
@@ -80,7 +80,7 @@ class JointDamping:
 
     coefficient: jax.Array  # (nv,) N s/m or N m s/rad
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """τ = −d v, evaluated at the stage: implicit."""
         return Load(tau=-self.coefficient * at.v, dtau_dv=-self.coefficient)
 
@@ -96,11 +96,11 @@ class JointFriction:
     loss: jax.Array  # (nv,) N or N m
     stick_speed: jax.Array  # (nv,) m/s or rad/s
     at: str = "step"
-    bends: ClassVar[bool] = True
+    has_kinks: ClassVar[bool] = True
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """τ and its slope by v."""
-        direction, slope = sliding(at.v[:, None], self.stick_speed[:, None], at.bend)
+        direction, slope = smooth_coulomb(at.v[:, None], self.stick_speed[:, None], at.regime)
         return Load(tau=-self.loss * direction[:, 0], dtau_dv=-self.loss * slope[:, 0, 0])
 
 
@@ -125,14 +125,14 @@ class JointLimit:
     conservative: bool = False
     alone: ClassVar[bool] = True  # its matrices are blocks of the balls
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """τ and its slopes; full matrices only where there are balls."""
         t, q = tree(model.topology), self._scalars(model, at.q)
         tau, by_q, by_v = jnp.zeros_like(at.v), jnp.zeros_like(at.v), jnp.zeros_like(at.v)
         for side, end in ((-1.0, self.range[:, 0]), (1.0, self.range[:, 1])):
             x = self._excess(side, q, end)
             _, F, slope = ramp(x, self.width)
-            g, g_slope = positive(1 + self.damping * side * at.v)
+            g, g_slope = smooth_positive_part(1 + self.damping * side * at.v)
             tau = tau - side * self.stiffness * F * g
             by_q = by_q - self.stiffness * slope * g
             by_v = by_v - self.stiffness * F * g_slope * self.damping
@@ -142,7 +142,7 @@ class JointLimit:
         full = jnp.diag(by_q).at[t.ball_v[:, :, None], t.ball_v[:, None, :]].add(slope)
         return Load(tau=tau.at[t.ball_v].add(torque), dtau_dq=full, dtau_dv=by_v)
 
-    def potential(self, model: Model, at: Point) -> jax.Array:
+    def potential(self, model: Model, at: Instant) -> jax.Array:
         """K ∫ramp, J."""
         t, q = tree(model.topology), self._scalars(model, at.q)
         total = jnp.zeros((), at.q.dtype)
@@ -165,7 +165,7 @@ class JointLimit:
     def _rotation(self, model: Model, q: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Rotation vectors (nball,3) and their length (nball,), with a finite slope at zero."""
         d = rotations.quaternion_log(q[tree(model.topology).ball_q])
-        square = short_sum(d * d)
+        square = small_sum(d * d)
         small = square < 1e-12
         return d, jnp.where(small, 0.0, jnp.sqrt(jnp.where(small, 1.0, square)))
 
@@ -204,11 +204,11 @@ class JointCoupling:
     at: str = "step"
     conservative: bool = False
 
-    def gap(self, model: Model, at: Point) -> jax.Array:
+    def gap(self, model: Model, at: Instant) -> jax.Array:
         """(e,) rad or m."""
         return self._terms(at.q)[0]
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """τ and its full derivatives."""
         gap, slope, curve = self._terms(at.q)
         one, two = (jnp.asarray(np.array(self.v_index)[:, k]) for k in range(2))
@@ -221,7 +221,7 @@ class JointCoupling:
         by_q = -(G.T * self.stiffness) @ G - jnp.diag(F @ bent) - (G.T * self.damping) @ (bent * at.v)
         return Load(tau=-F @ G, dtau_dq=by_q, dtau_dv=-(G.T * self.damping) @ G)
 
-    def potential(self, model: Model, at: Point) -> jax.Array:
+    def potential(self, model: Model, at: Instant) -> jax.Array:
         """½ Σ k gap², J."""
         return 0.5 * jnp.sum(self.stiffness * self._terms(at.q)[0] ** 2)
 

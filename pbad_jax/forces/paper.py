@@ -14,7 +14,7 @@ from pbad_jax import checks
 from pbad_jax.forces import surfaces
 from pbad_jax.forces.contact_points import ContactPoints, check_points, contact_points
 from pbad_jax.forces.fluid_laws import mass_pull
-from pbad_jax.forces.force import Load, Point, Pull, place
+from pbad_jax.forces.force import Instant, Load, PointForces, place
 from pbad_jax.model.model import Model
 
 
@@ -26,10 +26,10 @@ class PaperDrag:
     D: jax.Array  # () s
     at: str = "stages"
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """The field 2D/dt² (T − T_k) M."""
         p, slope = mass_pull(model, 2 * self.D / at.dt**2, at.T - at.start.T)
-        return Load(pulls=(dataclasses.replace(p, by_P=slope),))
+        return Load(point_forces=(dataclasses.replace(p, df_dP=slope),))
 
 
 @functools.partial(
@@ -50,15 +50,15 @@ class PaperContact:
     at: str = "stages"
     conservative: bool = False
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """Minus the gradient of Q and its slope, by autodiff of Q at one point."""
         P, before = (place(T, np.asarray(self.links, int), self.u) for T in (at.T, at.start.T))
         energy = functools.partial(self._energy, at.dt)
         f = -jax.vmap(jax.grad(energy))(P, before, self.radius)
-        by_P = -jax.vmap(jax.jacfwd(jax.grad(energy)))(P, before, self.radius)
-        return Load(pulls=(Pull(self.links, self.u[:, None], f[:, None], by_P[:, None, :, None, :]),))
+        df_dP = -jax.vmap(jax.jacfwd(jax.grad(energy)))(P, before, self.radius)
+        return Load(point_forces=(PointForces(self.links, self.u[:, None], f[:, None], df_dP[:, None, :, None, :]),))
 
-    def potential(self, model: Model, at: Point) -> jax.Array:
+    def potential(self, model: Model, at: Instant) -> jax.Array:
         """D₁ d², J: friction has none."""
         P = place(at.T, np.asarray(self.links, int), self.u)
         return self.D1 * jnp.sum(jax.vmap(self._depth)(P, self.radius) ** 2)

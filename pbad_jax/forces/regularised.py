@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from pbad_jax.math.small import short_sum
+from pbad_jax.math.small import small_sum
 
 FAR = 30.0  # stick speeds from which on sticking is not tried
 
@@ -16,27 +16,27 @@ def ramp(x: jax.Array, width: jax.Array) -> tuple[jax.Array, jax.Array, jax.Arra
     return energy, y * y / (2 * width) + over, y / width
 
 
-def positive(y: jax.Array) -> tuple[jax.Array, jax.Array]:
+def smooth_positive_part(y: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Y where y ≥ 1, 0 where y ≤ 0, y²(2 − y) between, and its slope: a positive part that is C¹ and exact at rest."""
     x = jnp.clip(y, 0.0, 1.0)
     over = jnp.maximum(y - 1.0, 0.0)
     return x * x * (2 - x) + over, jnp.where(y > 1.0, 1.0, x * (4 - 3 * x))
 
 
-def sliding(w: jax.Array, speed: jax.Array, bend: str = "exact") -> tuple[jax.Array, jax.Array]:
+def smooth_coulomb(w: jax.Array, speed: jax.Array, regime: str = "tangent") -> tuple[jax.Array, jax.Array]:
     """W/√(w² + s²) of vectors w (...,k), and its slope (...,k,k): Coulomb's direction, smooth below the speed s > 0.
 
-    bend: "exact"; "chord", the slope of the chord from zero instead; "straight", w/s where w is below FAR s, as if the
-    middle went on for ever.
+    regime: "tangent"; "secant", the slope of the secant from zero instead; "stick", w/s where w is below FAR s, as if
+    the middle went on for ever.
     """
     eye = jnp.eye(w.shape[-1], dtype=w.dtype)
-    size = jnp.sqrt(short_sum(w * w, keepdims=True) + speed**2)
+    size = jnp.sqrt(small_sum(w * w, keepdims=True) + speed**2)
     direction = w / size
-    chord = eye / size[..., None]
-    if bend == "chord":
-        return direction, chord
+    secant = eye / size[..., None]
+    if regime == "secant":
+        return direction, secant
     slope = (eye - direction[..., :, None] * direction[..., None, :]) / size[..., None]
-    if bend == "exact":
+    if regime == "tangent":
         return direction, slope
     near = size < FAR * speed
     return jnp.where(near, w / speed, direction), jnp.where(near[..., None], eye / speed[..., None], slope)

@@ -16,7 +16,7 @@ import numpy as np
 from pbad_jax.checks import array, number, vector
 from pbad_jax.errors import ModelError
 from pbad_jax.math import rotations
-from pbad_jax.math.small import short_sum
+from pbad_jax.math.small import small_sum
 
 TINY = 1e-12  # m, below which a direction is none
 
@@ -33,7 +33,7 @@ def slopes(surface, P: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 def safe_norm(x: jax.Array) -> jax.Array:
     """‖x‖ with a finite gradient at zero."""
-    square = short_sum(x * x)
+    square = small_sum(x * x)
     small = square < TINY**2
     return jnp.where(small, 0.0, jnp.sqrt(jnp.where(small, 1.0, square)))
 
@@ -53,7 +53,7 @@ class Plane:
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["center", "radius"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
-class Ball:
+class Sphere:
     """A sphere: `center` (3,) m, `radius` () m."""
 
     center: jax.Array
@@ -66,7 +66,7 @@ class Ball:
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["ends", "radius"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
-class Rod:
+class Capsule:
     """A capsule: `ends` (2,3) m of its axis, `radius` () m."""
 
     ends: jax.Array
@@ -83,7 +83,7 @@ class Rod:
     jax.tree_util.register_dataclass, data_fields=["position", "rotation", "half", "round"], meta_fields=[]
 )
 @dataclasses.dataclass(frozen=True)
-class Block:
+class Box:
     """A box with rounded edges: `position` (3,) m, `rotation` (3,3), `half` sizes (3,) m, `round` () m."""
 
     position: jax.Array
@@ -163,27 +163,27 @@ def half_space(normal=(0.0, 0.0, 1.0), offset: float = 0.0) -> Plane:
     return Plane(jnp.asarray(n / size), jnp.asarray(number(offset, "offset of the half-space")))
 
 
-def sphere(center, radius: float) -> Ball:
+def sphere(center, radius: float) -> Sphere:
     """A sphere, m.
 
     Raises:
         ModelError: a radius that is not positive.
     """
     what = "radius of the sphere"
-    return Ball(jnp.asarray(vector(center, 3, "center of the sphere", ModelError)), _positive(radius, what))
+    return Sphere(jnp.asarray(vector(center, 3, "center of the sphere", ModelError)), _positive(radius, what))
 
 
-def capsule(start, end, radius: float) -> Rod:
+def capsule(start, end, radius: float) -> Capsule:
     """A capsule between two points, m.
 
     Raises:
         ModelError: a radius that is not positive.
     """
     ends = [vector(x, 3, f"{name} of the capsule", ModelError) for x, name in ((start, "start"), (end, "end"))]
-    return Rod(jnp.asarray(np.stack(ends)), _positive(radius, "radius of the capsule"))
+    return Capsule(jnp.asarray(np.stack(ends)), _positive(radius, "radius of the capsule"))
 
 
-def box(position, half, *, quaternion=(1.0, 0.0, 0.0, 0.0), round: float = 0.0) -> Block:
+def box(position, half, *, quaternion=(1.0, 0.0, 0.0, 0.0), round: float = 0.0) -> Box:
     """A box by its centre and half sizes, m, with edges rounded by `round`.
 
     Raises:
@@ -198,7 +198,7 @@ def box(position, half, *, quaternion=(1.0, 0.0, 0.0, 0.0), round: float = 0.0) 
         raise ModelError("quaternion of the box is zero; it must be a rotation, identity = (1, 0, 0, 0)")
     R = np.eye(3) + np.asarray(rotations.rotation_minus_identity(jnp.asarray(p / np.linalg.norm(p))))
     centre = vector(position, 3, "position of the box", ModelError)
-    return Block(jnp.asarray(centre), jnp.asarray(R), jnp.asarray(half), jnp.asarray(rim))
+    return Box(jnp.asarray(centre), jnp.asarray(R), jnp.asarray(half), jnp.asarray(rim))
 
 
 def height_field(heights, *, origin=(0.0, 0.0), spacing=(1.0, 1.0)) -> HeightField:

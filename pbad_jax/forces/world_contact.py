@@ -11,9 +11,9 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces import surfaces
-from pbad_jax.forces.contact_law import elastic_force, is_elastic, parameters, pressure, rubbing
+from pbad_jax.forces.contact_law import coulomb_friction, elastic_normal_force, is_elastic, normal_force, parameters
 from pbad_jax.forces.contact_points import ContactPoints, check_points, contact_points
-from pbad_jax.forces.force import Load, Point, Pull, place
+from pbad_jax.forces.force import Instant, Load, PointForces, place
 from pbad_jax.forces.regularised import ramp
 from pbad_jax.math.small import matvec, transpose
 from pbad_jax.model.model import Model
@@ -39,39 +39,41 @@ class Contact:
     links: tuple[int, ...]
     at: str = "step"
     conservative: bool = False
-    bends: ClassVar[bool] = True
+    has_kinks: ClassVar[bool] = True
 
-    def load(self, model: Model, at: Point) -> Load:
+    def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
-        return Load(pulls=(self._normal(at), self._friction(at)) if not self.conservative else (self._normal(at),))
+        return Load(
+            point_forces=(self._normal(at), self._friction(at)) if not self.conservative else (self._normal(at),)
+        )
 
-    def potential(self, model: Model, at: Point) -> jax.Array:
+    def potential(self, model: Model, at: Instant) -> jax.Array:
         """K ∫ramp(δ), J."""
         d = jax.vmap(self.surface.distance)(place(at.T, self.links, self.u))
         return jnp.sum(self.stiffness * ramp(self.radius - d, self.width)[0])
 
-    def depth(self, model: Model, at: Point) -> jax.Array:
+    def depth(self, model: Model, at: Instant) -> jax.Array:
         """δ of every point, (c,) m; negative in the air."""
         return self.radius - jax.vmap(self.surface.distance)(place(at.T, self.links, self.u))
 
-    def _normal(self, at: Point) -> Pull:
+    def _normal(self, at: Instant) -> PointForces:
         P, V = place(at.T, self.links, self.u), place(at.V, self.links, self.u)
-        return _single(self.links, self.u, *pressure(self, self.radius, *surfaces.slopes(self.surface, P), V))
+        return _single(self.links, self.u, *normal_force(self, self.radius, *surfaces.slopes(self.surface, P), V))
 
-    def _friction(self, at: Point) -> Pull:
+    def _friction(self, at: Instant) -> PointForces:
         start, here = at.start, np.asarray(self.links, int)
         d, n, _ = surfaces.slopes(self.surface, place(start.T, here, self.u))
-        N, n = elastic_force(self, self.radius - d, n)
+        N, n = elastic_normal_force(self, self.radius - d, n)
         touching = -self.radius[:, None] * matvec(transpose(start.T[here][..., :3]), n)  # from the centre, in the link
         u = self.u + jnp.concatenate([touching, jnp.zeros_like(N)[:, None]], axis=-1)
-        f, by_V = rubbing(self, N, n, place(at.V, here, u), at.bend)
-        return _single(self.links, u, f, None, by_V)
+        f, df_dV = coulomb_friction(self, N, n, place(at.V, here, u), at.regime)
+        return _single(self.links, u, f, None, df_dV)
 
 
-def _single(links, u, force, by_P, by_V) -> Pull:
-    """A Pull of clusters of one point."""
-    wide = (None if x is None else x[:, None, :, None, :] for x in (by_P, by_V))
-    return Pull(links, u[:, None], force[:, None], *wide)
+def _single(links, u, force, df_dP, df_dV) -> PointForces:
+    """PointForces of clusters of one point."""
+    wide = (None if x is None else x[:, None, :, None, :] for x in (df_dP, df_dV))
+    return PointForces(links, u[:, None], force[:, None], *wide)
 
 
 def contact(

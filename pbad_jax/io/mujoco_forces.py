@@ -152,7 +152,7 @@ def _surface(m, d, g: int):
     if kind == CAPSULE:
         return surfaces.capsule(centre - size[1] * R[:, 2], centre + size[1] * R[:, 2], float(size[0]))
     if kind == BOX:
-        return surfaces.Block(*(jnp.asarray(x) for x in (centre, R, size, 0.0)))
+        return surfaces.Box(*(jnp.asarray(x) for x in (centre, R, size, 0.0)))
     if kind == HEIGHTS and np.allclose(R, np.eye(3)):
         k = int(m.geom_dataid[g])
         rows, columns = int(m.hfield_nrow[k]), int(m.hfield_ncol[k])
@@ -173,6 +173,9 @@ def _contact(surface, geoms: list[int], friction, time, points: dict[int, Contac
     return contact(
         model, surface, points=dataclasses.replace(all_points, friction=mu), time_constant=float(np.mean(time))
     )
+
+
+# --- equality constraints ----------------------------------------------------------------------------------
 
 
 def equalities(m, body_names: list[str], switched_off: bool) -> tuple[list[Maker], list[str]]:
@@ -273,6 +276,9 @@ def _inverse_inertia(model: Model):
     """The diagonal of the inverse of the mass matrix at q0."""
     mass = parallel.mass_matrix(model, transforms.frames(model, model.q0))
     return np.diag(np.linalg.inv(np.asarray(mass, float)))
+
+
+# --- fluid -------------------------------------------------------------------------------------------------
 
 
 def fluids(m, switched_off: bool) -> tuple[list[Maker], list[str]]:

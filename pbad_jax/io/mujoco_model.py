@@ -249,6 +249,9 @@ def _inactive(m) -> list[str]:
     return [f"equality constraints that start inactive ({idle})"] if idle else []
 
 
+# --- geoms -------------------------------------------------------------------------------------------------
+
+
 def _geoms(m) -> tuple[dict[int, list[Geom]], list[int]]:
     """Geoms by body, and their numbers in the order of the model: by bodies, the world's last.
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
-from pbad_jax.math.small import matmul, matvec, short_sum, take
+from pbad_jax.math.small import matmul, matvec, small_sum, take
 from pbad_jax.math.spatial import compose, homogeneous, tangent_compose, translation_only, twist_matrix
 from pbad_jax.model.model import Model
 
@@ -37,6 +37,9 @@ class Frames(NamedTuple):
     T: jax.Array
     L: jax.Array
     s: jax.Array
+
+
+# --- local transforms ------------------------------------------------------------------------------------
 
 
 def joint_motion(model: Model, z: jax.Array) -> jax.Array:
@@ -75,6 +78,9 @@ def _axis_moment(model: Model) -> tuple[jax.Array, jax.Array]:
         unit = np.eye(3)[np.maximum(t.dof_ball, 0)]
         axis = jnp.where((t.dof_ball >= 0)[:, None], jnp.asarray(unit, model.dtype), axis)
     return axis, jnp.cross(take(model.anchor, t.dof_link), axis)
+
+
+# --- world transforms ------------------------------------------------------------------------------------
 
 
 def transforms_serial(model: Model, L: jax.Array) -> jax.Array:
@@ -182,6 +188,9 @@ def transforms_second_derivative(model: Model, q: jax.Array) -> jax.Array:
     return ddT * jnp.asarray(np.moveaxis(moved, -1, 0), P.dtype)[..., None, None]
 
 
+# --- what users ask for ----------------------------------------------------------------------------------
+
+
 def forward_kinematics(model: Model, q: jax.Array) -> Poses:
     """Poses of all bodies in the world, in the file's order.
 
@@ -211,7 +220,7 @@ def length_scale(model: Model) -> jax.Array:
     """A typical length of the model, m: sizes of its links and of the offsets between them."""
     M = model.second_moment
     spread = jnp.sum(jnp.trace(M[:, :3, :3], axis1=1, axis2=2)) / total_mass(model)
-    return jnp.sqrt(spread + jnp.mean(short_sum(model.placement[..., 3] ** 2)))
+    return jnp.sqrt(spread + jnp.mean(small_sum(model.placement[..., 3] ** 2)))
 
 
 def centripetal_field(model: Model, f: Frames, v: jax.Array) -> jax.Array:

@@ -68,10 +68,10 @@ def _quicker(alone: int, one: Callable, at_once: Callable, *lanes):
     """
     if lanes[0].shape[-1] < alone or jax.device_count() > 1:
         return at_once(*lanes)
-    return jax.lax.platform_dependent(*lanes, cpu=functools.partial(one_by_one, one), default=at_once)
+    return jax.lax.platform_dependent(*lanes, cpu=functools.partial(in_turn, one), default=at_once)
 
 
-def one_by_one(f: Callable, *lanes):
+def in_turn(f: Callable, *lanes):
     """`f` of every lane, in a loop."""
     return jax.lax.map(lambda lane: f(*lane), lanes)
 
@@ -131,16 +131,16 @@ def eliminate(A: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.take_along_axis(W, order[:, :, None], axis=1), sign * (1 - 2 * (inversions % 2))
 
 
-class Factors(NamedTuple):
+class CholeskyFactor(NamedTuple):
     """Of a positive definite matrix M = L Lᵀ: L (n,n) `factor`, lower triangular, and L⁻¹ `inverse`."""
 
     factor: jax.Array
     inverse: jax.Array
 
 
-def cholesky(M: jax.Array) -> Factors:
+def cholesky(M: jax.Array) -> CholeskyFactor:
     """The Factors of M (n,n); NaN where M is not positive definite. Not differentiable in reverse."""
-    return Factors(*_cholesky(M))
+    return CholeskyFactor(*_cholesky(M))
 
 
 @custom_vmap
@@ -186,7 +186,7 @@ def _cholesky_at_once(M: jax.Array) -> tuple[jax.Array, jax.Array]:
     return L, R
 
 
-def rarely(wanted: jax.Array, often: Callable, seldom: Callable, *operands):
+def cond_if_any(wanted: jax.Array, often: Callable, seldom: Callable, *operands):
     """`seldom(*operands)` where `wanted`, else `often(*operands)`; both return the same pytree of arrays.
 
     Under vmap a `lax.cond` computes both for every lane; here `seldom` is left out while no lane wants it.

@@ -7,7 +7,7 @@ library call each.
 import jax
 import jax.numpy as jnp
 
-from pbad_jax.math.small import matmul, short_sum
+from pbad_jax.math.small import matmul, small_sum
 
 
 def hat(a: jax.Array) -> jax.Array:
@@ -28,9 +28,9 @@ def rotation_minus_identity(p: jax.Array) -> jax.Array:
     R − E = s (w [u] + [u]²), s = 2/|p|², u the vector part; p need not be normalised.
     """
     w, u = p[..., :1, None], p[..., 1:]
-    s = 2.0 / short_sum(p * p)[..., None, None]
+    s = 2.0 / small_sum(p * p)[..., None, None]
     uu = u[..., :, None] * u[..., None, :]
-    return s * (w * hat(u) + uu - short_sum(u * u)[..., None, None] * jnp.eye(3, dtype=p.dtype))
+    return s * (w * hat(u) + uu - small_sum(u * u)[..., None, None] * jnp.eye(3, dtype=p.dtype))
 
 
 def rotation(p: jax.Array) -> jax.Array:
@@ -41,7 +41,7 @@ def rotation(p: jax.Array) -> jax.Array:
 def quaternion_product(p: jax.Array, r: jax.Array) -> jax.Array:
     """P ⊗ r, quaternions (...,4) in the order (w,x,y,z)."""
     a, u, b, v = p[..., :1], p[..., 1:], r[..., :1], r[..., 1:]
-    return jnp.concatenate([a * b - short_sum(u * v, keepdims=True), a * v + b * u + jnp.cross(u, v)], axis=-1)
+    return jnp.concatenate([a * b - small_sum(u * v, keepdims=True), a * v + b * u + jnp.cross(u, v)], axis=-1)
 
 
 def quaternion_inverse(p: jax.Array) -> jax.Array:
@@ -61,7 +61,7 @@ def _small(square: jax.Array) -> jax.Array:
 
 def quaternion_exp(w: jax.Array) -> jax.Array:
     """The unit quaternion (...,4) of a rotation vector w (...,3) rad. Smooth at zero."""
-    square = short_sum(w * w, keepdims=True)
+    square = small_sum(w * w, keepdims=True)
     small = _small(square)
     theta = jnp.sqrt(jnp.where(small, 1.0, square))
     sinc = jnp.where(small, 0.5 - square / 48, jnp.sin(theta / 2) / theta)
@@ -72,7 +72,7 @@ def quaternion_exp(w: jax.Array) -> jax.Array:
 def quaternion_log(p: jax.Array) -> jax.Array:
     """The rotation vector (...,3), |w| ≤ π, of unit quaternions (...,4). Smooth at the identity."""
     p = jnp.where(p[..., :1] < 0, -p, p)
-    square = short_sum(p[..., 1:] ** 2, keepdims=True)
+    square = small_sum(p[..., 1:] ** 2, keepdims=True)
     small = _small(square)
     s = jnp.sqrt(jnp.where(small, 1.0, square))
     w = p[..., :1]
@@ -83,7 +83,7 @@ def quaternion_log(p: jax.Array) -> jax.Array:
 
 def right_jacobian(w: jax.Array) -> jax.Array:
     """Jr (...,3,3) with exp(w + ε) = exp(w) exp(Jr ε): E − (1 − cos θ)/θ² [w] + (θ − sin θ)/θ³ [w]²."""
-    square = short_sum(w * w)[..., None, None]
+    square = small_sum(w * w)[..., None, None]
     small = square < 1e-4
     safe = jnp.where(small, 1.0, square)
     theta = jnp.sqrt(safe)
@@ -95,7 +95,7 @@ def right_jacobian(w: jax.Array) -> jax.Array:
 
 def right_jacobian_inverse(w: jax.Array) -> jax.Array:
     """∂ log(exp(w) exp(δ))/∂δ at δ = 0, (...,3,3): E + [w]/2 + c(θ) [w]²."""
-    square = short_sum(w * w)[..., None, None]
+    square = small_sum(w * w)[..., None, None]
     small = square < 0.05  # the closed form cancels below; the series is exact to 1e-15 there
     theta = jnp.sqrt(jnp.where(small, 1.0, square))
     half = theta / 2

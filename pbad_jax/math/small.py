@@ -2,7 +2,7 @@
 
 A `dot` of 4 by 4 matrices would be one library call each, so small products are multiply-and-sum. And on CPUs jaxlib
 (0.10) hands every sum to a library, YNNPACK, and starts its threads for it. For sums of three or four numbers that
-costs a batch several times the sum; a single lane hardly notices. `short_sum` is the same sum in a form that XLA does
+costs a batch several times the sum; a single lane hardly notices. `small_sum` is the same sum in a form that XLA does
 not hand over: it compiles the loop itself. To be dropped when a plain `jnp.sum` is as fast again (benchmarks/README.md
 has the figures).
 """
@@ -13,10 +13,10 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-_sum_p = Primitive("short_sum")
+_sum_p = Primitive("small_sum")
 
 
-def short_sum(x: jax.Array, axis: int = -1, *, keepdims: bool = False) -> jax.Array:
+def small_sum(x: jax.Array, axis: int = -1, *, keepdims: bool = False) -> jax.Array:
     """The sum of x along an axis; the same numbers as jnp.sum(x, axis) but for the order of rounding."""
     axis %= x.ndim
     total = _sum_p.bind(x, axis=axis)
@@ -72,12 +72,12 @@ mlir.register_lowering(_sum_p, mlir.lower_fun(_own_loop, multiple_results=False)
 
 def matmul(A: jax.Array, B: jax.Array) -> jax.Array:
     """A B for small matrices (...,i,k), (...,k,j), as a fused multiply-and-sum."""
-    return short_sum(A[..., :, :, None] * B[..., None, :, :], axis=-2)
+    return small_sum(A[..., :, :, None] * B[..., None, :, :], axis=-2)
 
 
 def matvec(A: jax.Array, x: jax.Array) -> jax.Array:
     """A x for small matrices (...,i,k) and vectors (...,k)."""
-    return short_sum(A * x[..., None, :])
+    return small_sum(A * x[..., None, :])
 
 
 def transpose(A: jax.Array) -> jax.Array:
@@ -90,6 +90,6 @@ def take(x: jax.Array, index: np.ndarray) -> jax.Array:
     return x if np.array_equal(index, np.arange(len(x))) else x[index]
 
 
-def fused(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+def computed_once(*arrays: jax.Array) -> tuple[jax.Array, ...]:
     """The same arrays, computed once: keeps XLA's CPU fusion from recomputing them inside every consumer."""
     return jax.lax.optimization_barrier(arrays)

@@ -191,7 +191,7 @@ def _rollout(model, states: State, control_of, n_steps: int, options: Options, w
     def here(model, states, control_of):
         given = (model, states, control_of, n_steps, options, width)
         if n_steps and _can_iterate(options):
-            part = interleaved.READY if by == "iteration" else 1.0
+            part = interleaved.COMMIT_FRACTION if by == "iteration" else 1.0
             q, v, info, ends, *work = interleaved.run(*given, part)
         else:
             q, v, info, ends, *work = _by_steps(*given)
@@ -274,6 +274,9 @@ def _check_states(model: Model, states: State, name: str) -> None:
         )
     if q.dtype != model.dtype or v.dtype != model.dtype:
         raise StateError(f"{name}: q is {q.dtype}, v {v.dtype}, but the model is {model.dtype}: make_state casts")
+
+
+# --- controls --------------------------------------------------------------------------------------------
 
 
 def _controls(model: Model, lanes: int, controls: Any, n_steps: int | None) -> tuple[Callable, int]:

@@ -22,13 +22,13 @@ from pbad_jax.schemes import Scheme
 from pbad_jax.solver import continuation
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import problem
-from pbad_jax.stage.equation import Here
-from pbad_jax.stage.problem import Solver
+from pbad_jax.stage.equation import StepStart
+from pbad_jax.stage.problem import SolverConfig
 from pbad_jax.step import collocation, step
 from pbad_jax.step.info import StepInfo
-from pbad_jax.step.options import Options, solver
+from pbad_jax.step.options import Options, resolve
 
-READY = 0.25  # of the running slots; then they commit
+COMMIT_FRACTION = 0.25  # of the running slots; then they commit
 
 
 class _Slot(NamedTuple):
@@ -38,12 +38,12 @@ class _Slot(NamedTuple):
     k: jax.Array  # () int32, steps it has made
     state: State
     control: jax.Array
-    here: Here
+    start: StepStart
     begun: collocation.Begun
     solve: continuation.State
 
 
-class _Flight(NamedTuple):
+class _BatchState(NamedTuple):
     """All slots, with a leading axis, and what has come of them."""
 
     slots: _Slot
@@ -57,39 +57,39 @@ class _Flight(NamedTuple):
 
 
 def run(
-    model: Model, states: State, control_of: Callable, n_steps: int, options: Options, width: int, part: float
+    model: Model, states: State, control_of: Callable, n_steps: int, options: Options, width: int, fraction: float
 ) -> tuple[jax.Array, jax.Array, StepInfo, State, jax.Array, jax.Array, jax.Array]:
     """Trajectories from `states` (lanes,...), `width` at a time, T ≥ 1.
 
-    control_of: (model, lane, k, state) -> (nu,). part: of the running slots that is waited for.
+    control_of: (model, lane, k, state) -> (nu,). fraction: of the running slots that is waited for.
 
     Returns:
         q, v (lanes,T,...), StepInfo, the States at the end; then passes, rounds and the busy share of the schedule.
     """
-    scheme, how = options.scheme, solver(options, model)
+    scheme, how = options.scheme, resolve(options, model)
     assert isinstance(scheme, Scheme)
     dt, n = jnp.asarray(options.dt, model.dtype), states.q.shape[0]
 
     def iterated(slot: _Slot, s: continuation.State) -> continuation.State:
-        return continuation.iterate(*_family(model, scheme, how, slot.here, slot.begun), s)
+        return continuation.iterate(*_family(model, scheme, how, slot.start, slot.begun), s)
 
     def begin(lane, k, state: State, wanted) -> _Slot:
         control = control_of(model, jnp.minimum(lane, n - 1), k, state)
         s = step.prepare(how, model, control, state)
         status = jnp.where(wanted & (lane < n), s.status, jnp.int8(Status.FROZEN))
-        begun = collocation.begin(s.model, scheme, how, dt, s.here, s.state, status)
-        problems, _ = _family(s.model, scheme, how, s.here, begun)
-        return _Slot(lane, k, state, control, s.here, begun, continuation.init(problems, status=begun.status))
+        begun = collocation.begin(s.model, scheme, how, dt, s.start, s.state, status)
+        problems, _ = _family(s.model, scheme, how, s.start, begun)
+        return _Slot(lane, k, state, control, s.start, begun, continuation.init(problems, status=begun.status))
 
     def end(slot: _Slot, ready) -> tuple[State, StepInfo]:
-        start = step.prepare_again(model, slot.control, slot.state, slot.here, slot.begun.status)
+        start = step.prepare_again(model, slot.control, slot.state, slot.start, slot.begun.status)
         status = jnp.where(ready, slot.solve.status, jnp.int8(Status.FROZEN))
         found = slot.solve._replace(status=status, iterations=jnp.where(ready, slot.solve.iterations, 0))
-        outcome = collocation.end(start.model, scheme, how, slot.here, slot.begun.eq, found)
+        outcome = collocation.end(start.model, scheme, how, slot.start, slot.begun.eq, found)
         return step.finish(how, options.failed_gradient, dt, slot.state, start, outcome)
 
-    def round(f: _Flight) -> _Flight:
-        slots, passes, used = _until_ready(iterated, f, n, part)
+    def commit(f: _BatchState) -> _BatchState:
+        slots, passes, used = _until_ready(iterated, f, n, fraction)
         ready = (slots.solve.status != lm.RUNNING) & (slots.lane < n)
         after, info = jax.vmap(end)(slots, ready)
         place = jnp.where(ready, slots.lane, n)
@@ -107,7 +107,7 @@ def run(
         last = f.last.at[place].set(slots.k, mode="drop")
         gone = jnp.where(over, slots.lane, n)
         ends = jax.tree.map(lambda all, x: all.at[gone].set(x, mode="drop"), f.ends, after)
-        return _Flight(where(ready, fresh, slots), waiting, written, ends, last, passes, f.rounds + 1, used)
+        return _BatchState(where(ready, fresh, slots), waiting, written, ends, last, passes, f.rounds + 1, used)
 
     lane = jnp.minimum(jnp.arange(width, dtype=jnp.int32), n)
     first = jax.tree.map(lambda x: x[jnp.minimum(lane, n - 1)], states)
@@ -117,25 +117,25 @@ def run(
     written = jax.tree.map(lambda x: jnp.zeros((n, n_steps, *x.shape[1:]), x.dtype), shapes)
     none = jnp.zeros((), jnp.int32)
     waiting, last = jnp.minimum(none + width, n), jnp.zeros(n, jnp.int32)
-    flight = _Flight(slots, waiting, written, states, last, none, none, jnp.zeros(width, jnp.int32))
-    flight = jax.lax.while_loop(lambda f: jnp.any(f.slots.lane < n), round, flight)
+    flight = _BatchState(slots, waiting, written, states, last, none, none, jnp.zeros(width, jnp.int32))
+    flight = jax.lax.while_loop(lambda f: jnp.any(f.slots.lane < n), commit, flight)
     q, v, info = _filled(flight.written, flight.last, n_steps)
     busy = jnp.mean(flight.used.astype(model.dtype)) / jnp.maximum(1, flight.passes)
     return q, v, info, flight.ends, flight.passes, flight.rounds, busy
 
 
-def _family(model: Model, scheme: Scheme, how: Solver, here: Here, begun: collocation.Begun):
-    equations = collocation.equations(model, scheme, how, here, begun.eq)
-    return problem.family(model, how, here, equations, begun.direction, begun.status)
+def _family(model: Model, scheme: Scheme, config: SolverConfig, start: StepStart, begun: collocation.Begun):
+    equations = collocation.equations(model, scheme, config, start, begun.eq)
+    return problem.family(model, config, start, equations, begun.direction, begun.status)
 
 
-def _until_ready(iterated: Callable, f: _Flight, n: int, part: float) -> tuple[_Slot, jax.Array, jax.Array]:
+def _until_ready(iterated: Callable, f: _BatchState, n: int, fraction: float) -> tuple[_Slot, jax.Array, jax.Array]:
     """Iterate all slots until enough of them can commit: the slots, all passes so far, and iterations of each."""
 
     def go_on(c):
         running = jnp.sum(c[0].status == lm.RUNNING)
         flying = jnp.sum(f.slots.lane < n)
-        return (running > 0) & (flying - running < part * flying)
+        return (running > 0) & (flying - running < fraction * flying)
 
     def one(c):
         s, passes, used = c

@@ -22,7 +22,7 @@ from pbad_jax.solver import levenberg_marquardt as lm
 ATTEMPT = 15  # iterations one attempt may take
 
 
-ATTEMPT_BENT = 45  # where laws bend, which takes Newton's method longer at any h
+ATTEMPT_WITH_KINKS = 45  # where laws have kinks, which takes Newton's method longer at any h
 
 
 SMALLEST_STRIDE = 1 / 64
@@ -40,8 +40,8 @@ class Family(NamedTuple):
     continuous: False where only h = 1 makes sense; then there is one attempt with all iterations.
     accept: (data, x, J) -> () bool, whether a root is on the branch; None, always. doubtful: (data, x) -> () bool,
     cheap: whether `accept` has to be asked; None, always. matrix_kept: whether the matrix of a root is wanted anyhow.
-    simplified: (bend, data, x, h) -> as in levenberg_marquardt.Problem; None, there is none. data: a pytree for all of
-    them.
+    simplified: (regime, data, x, h) -> as in levenberg_marquardt.Problem; None, there is none. data: a pytree for all
+    of them.
     """
 
     evaluate: Callable
@@ -82,7 +82,7 @@ def init(family: Family, *, status: jax.Array) -> State:
 
 def iterate(family: Family, settings: lm.Settings, s: State) -> State:
     """One Levenberg–Marquardt iteration, and where it ended an attempt, the choice of the next."""
-    attempt_limit = ATTEMPT if family.simplified is None else ATTEMPT_BENT
+    attempt_limit = ATTEMPT if family.simplified is None else ATTEMPT_WITH_KINKS
     limit = attempt_limit if family.continuous else settings.max_iterations
     attempt = lm.iterate(_problem(family, s.h), settings._replace(max_iterations=limit), s.attempt)
     attempt = _judged(family, s, attempt)
@@ -129,7 +129,7 @@ def _judged(family: Family, s: State, attempt: lm.SolveState) -> lm.SolveState:
     found = (attempt.status == Status.CONVERGED) & (s.status == lm.RUNNING)
     if family.doubtful is not None:
         found &= family.doubtful(family.data, attempt.x)
-    good = batched.rarely(found, _yes, family.accept, family.data, attempt.x, attempt.J)
+    good = batched.cond_if_any(found, _yes, family.accept, family.data, attempt.x, attempt.J)
     return attempt._replace(status=jnp.where(found & ~good, jnp.int8(Status.BRANCH), attempt.status))
 
 
@@ -161,7 +161,7 @@ def _problem(family: Family, h: jax.Array) -> lm.Problem:
         wanted=_matrix_wanted(family),
         longest=family.longest,
         merit=None if merit is None else lambda x: merit(x, h),
-        simplified=None if simplified is None else lambda bend, data, x: simplified(bend, data[0], x, data[1]),
+        simplified=None if simplified is None else lambda regime, data, x: simplified(regime, data[0], x, data[1]),
         data=(family.data, h),
     )
 

@@ -13,10 +13,11 @@ Newton correction J⁻¹ r(x_new), with the old J, is shorter than the Newton co
 depend on how the equations are scaled, and it lets Newton's method cross the ridges that a nearly singular mechanism
 raises in any fixed norm.
 
-Where a law bends (dry friction: all but constant on both sides of a steep middle) Newton's method oscillates across the
-middle, but from within it converges. So a rejected Newton step is answered, before damping, by the Newton step of a
-`simplified` problem: first with every such law that is not far out as the straight line of its middle (it sticks), then
-with all as their chords from the origin, which for a convex law falls short of the minimum but never crosses the bend.
+Where a law has a kink (dry friction: all but constant on both sides of a steep middle) Newton's method oscillates
+across the middle, but from within it converges. So a rejected Newton step is answered, before damping, by the Newton
+step of a `simplified` problem: first with every such law that is not far out as the straight line of its middle (it
+sticks), then with all as their secants from the origin, which for a convex law falls short of the minimum but never
+crosses the kink.
 
 Converged is a residual within the tolerance, or a Newton correction within it that has just been made: a stiff system's
 residual has rounding errors of its own size, the correction has not. So is a residual that is nearly within it where no
@@ -41,10 +42,10 @@ from pbad_jax.math import batched
 RUNNING = -1  # status of an unfinished solve
 
 
-NEWTON, STRAIGHT, CHORD = range(3)  # what leads to the trial: Newton's step, damped or not, or a simplification's
+TANGENT, STICK, SECANT = range(3)  # what leads to the trial: Newton's step, damped or not, or a simplification's
 
 
-CHORDS = 4  # steps along chords in a row, CHORD to CHORD + CHORDS − 1
+SECANTS = 4  # steps along secants in a row, SECANT to SECANT + SECANTS − 1
 
 
 LAMBDA_FIRST = 0.1  # of the whitened matrix, whose entries are of order one
@@ -83,8 +84,8 @@ class Problem(NamedTuple):
     a root is needed too; None, never. retract: (x, δ (n,)) -> x.
     longest: (b,) the largest |δ| that a linear model of each unknown of a block can be trusted with, inf where any; a
     longer step is shortened. merit: x -> () what must fall, where r is its gradient; None, the norm of r.
-    simplified: (bend, data, x) -> (r, J) with bends "straight" or as a "chord"; None, there are none. data: a pytree
-    for all that get it.
+    simplified: (regime, data, x) -> (r, J) of the laws' regimes "stick" or "secant"; None, there are none. data: a
+    pytree for all that get it.
     """
 
     evaluate: Callable
@@ -116,7 +117,7 @@ class SolveState(NamedTuple):
     trial: jax.Array  # the point to evaluate next
     newton: jax.Array  # (n,) −J⁻¹ r, the Newton correction, or that of a simplified problem if that leads to the trial
     damping: jax.Array  # () λ
-    bend: jax.Array  # () int32, what leads to the trial: NEWTON, STRAIGHT or CHORD and more
+    regime: jax.Array  # () int32, what leads to the trial: TANGENT, STICK or SECANT and more
     iterations: jax.Array  # () int32; -1 until the first guess has been evaluated
     status: jax.Array  # () int8, RUNNING or a Status
 
@@ -136,7 +137,7 @@ def init(problem: Problem, x, *, status: jax.Array | int = RUNNING) -> SolveStat
         trial=x,
         newton=r,
         damping=jnp.zeros((), leaf.dtype),
-        bend=jnp.zeros((), jnp.int32),
+        regime=jnp.zeros((), jnp.int32),
         iterations=jnp.asarray(-1, jnp.int32),
         status=jnp.asarray(status, jnp.int8),
     )
@@ -150,7 +151,7 @@ def restart(s: SolveState, x) -> SolveState:
         norm=jnp.full_like(s.norm, jnp.inf),
         merit=jnp.full_like(s.merit, jnp.inf),
         damping=jnp.zeros_like(s.damping),
-        bend=jnp.zeros_like(s.bend),
+        regime=jnp.zeros_like(s.regime),
         iterations=jnp.full_like(s.iterations, -1),
         status=jnp.full_like(s.status, RUNNING),
     )
@@ -170,7 +171,7 @@ def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
         ends &= ~problem.wanted(problem.data, s.trial)
     linearise = functools.partial(_linearised, problem.matrix, algebra.solve)
     operands = (problem.data, algebra.data, parts, r, s.J, s.newton)
-    J, newton, sound = batched.rarely(accept & ~ends & (s.status == RUNNING), _as_before, linearise, *operands)
+    J, newton, sound = batched.cond_if_any(accept & ~ends & (s.status == RUNNING), _as_before, linearise, *operands)
     finite, accept = finite & sound, accept & sound
 
     iterations = s.iterations + 1
@@ -178,12 +179,12 @@ def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
     less = jnp.where(s.damping * LAMBDA_DOWN < LAMBDA_MIN, 0.0, s.damping * LAMBDA_DOWN)
     more = jnp.maximum(s.damping * LAMBDA_UP, LAMBDA_FIRST)
     damping = jnp.where(first, 0.0, jnp.where(accept, less, more))
-    bend = jnp.zeros_like(s.bend)
+    regime = jnp.zeros_like(s.regime)
     if problem.simplified is not None:
         rejected = ~first & ~accept & (s.damping == 0)
-        goes_on = accept & (s.bend >= CHORD) & (s.bend < CHORD + CHORDS - 1)
-        bend = jnp.where((rejected & (s.bend < CHORD)) | goes_on, s.bend + 1, NEWTON)
-        damping = jnp.where(bend == NEWTON, damping, 0.0)
+        goes_on = accept & (s.regime >= SECANT) & (s.regime < SECANT + SECANTS - 1)
+        regime = jnp.where((rejected & (s.regime < SECANT)) | goes_on, s.regime + 1, TANGENT)
+        damping = jnp.where(regime == TANGENT, damping, 0.0)
     status = _status(
         _is_root(settings, s, norm, accept, tiny),
         (first & ~finite, Status.NONFINITE_EVAL),
@@ -197,16 +198,16 @@ def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
     x, r, merit = pick((s.trial, r, merit), (s.x, s.r, s.merit))
     damped = (damping > 0) & (s.status == RUNNING)
     operands = (algebra.data, J, r, damping, newton)
-    delta = batched.rarely(damped, lambda *a: a[-1], lambda *a: algebra.damped(*a[:-1]), *operands)
+    delta = batched.cond_if_any(damped, lambda *a: a[-1], lambda *a: algebra.damped(*a[:-1]), *operands)
     if problem.simplified is not None:
-        for kinds, name in ((bend == STRAIGHT, "straight"), (bend >= CHORD, "chord")):
+        for kinds, name in ((regime == STICK, "stick"), (regime >= SECANT, "secant")):
             wanted = kinds & (s.status == RUNNING)
             step = functools.partial(_simplified_step, algebra.solve, functools.partial(problem.simplified, name))
-            delta = batched.rarely(wanted, lambda *a: a[-1], step, problem.data, algebra.data, x, delta)
+            delta = batched.cond_if_any(wanted, lambda *a: a[-1], step, problem.data, algebra.data, x, delta)
             newton = jnp.where(wanted, delta, newton)
     size = jnp.max(jnp.abs(delta.reshape(-1, jnp.size(problem.longest))) / problem.longest)
     trial = problem.retract(x, delta / jnp.maximum(1.0, size))
-    after = SolveState(x, r, J, best, merit, trial, newton, damping, bend, iterations, status)
+    after = SolveState(x, r, J, best, merit, trial, newton, damping, regime, iterations, status)
     return jax.tree.map(lambda new, old: jnp.where(s.status == RUNNING, new, old), after, s)
 
 
@@ -239,13 +240,13 @@ def _judged(problem: Problem, s: SolveState, r: jax.Array, norm: jax.Array) -> t
         merit, lower = norm, first | (norm < DECREASE * s.norm)
         doubtful = finite & ~lower & (s.status == RUNNING)
         test = functools.partial(_naturally_monotone, algebra)
-        lower |= batched.rarely(doubtful, _never, test, algebra.data, s.J, r, s.newton)
+        lower |= batched.cond_if_any(doubtful, _never, test, algebra.data, s.J, r, s.newton)
     else:
         merit = problem.merit(s.trial)
         finite &= jnp.isfinite(merit)
         lower = first | (merit <= s.merit + 8 * jnp.finfo(merit.dtype).eps * jnp.abs(s.merit))
     if problem.simplified is not None:  # for their steps it is enough that r does not turn round along them
-        lower |= (s.bend != NEWTON) & (jnp.abs(r @ s.newton) <= jnp.abs(s.r @ s.newton))
+        lower |= (s.regime != TANGENT) & (jnp.abs(r @ s.newton) <= jnp.abs(s.r @ s.newton))
     return merit, finite, lower
 
 

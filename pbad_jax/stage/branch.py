@@ -24,8 +24,8 @@ def is_connected(det_C: float, model: Model, J) -> jax.Array:
     is, the root minimises the energy). Several: det J has to have the sign that it had there. Only asked where a joint
     has turned by more than LARGE_TURN: radau(1), say, has a root at which a fast rotor runs backwards.
     """
-    if isinstance(J, sweeps.Matrix):
-        return sweeps.positive(model, J)
+    if isinstance(J, sweeps.NewtonMatrix):
+        return sweeps.is_positive_definite(model, J)
     if J.shape[0] == model.nv:
         return jnp.all(jnp.isfinite(batched.cholesky(0.5 * (J + J.T)).factor))
     return batched.sign_of_determinant(J) * np.sign(det_C) ** model.nv > 0

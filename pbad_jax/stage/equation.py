@@ -30,18 +30,18 @@ import jax.numpy as jnp
 
 from pbad_jax.atom import operator
 from pbad_jax.atom.operator import TWINS
-from pbad_jax.forces.force import Load, Point, Start, acting, field_of, instant, total_load, total_potential
+from pbad_jax.forces.force import Instant, Load, Start, acting, field_of, instant, total_load, total_potential
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.math import batched
-from pbad_jax.math.small import fused, matmul
+from pbad_jax.math.small import computed_once, matmul
 from pbad_jax.math.spatial import tangent_compose
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.schemes import Scheme
 
 
-class Here(NamedTuple):
+class StepStart(NamedTuple):
     """Everything at the start of a step, time k."""
 
     q: jax.Array  # (nq,) q_k
@@ -51,14 +51,14 @@ class Here(NamedTuple):
     origin: jax.Array  # (3,) m, the centre of mass
     V: Field  # rates
     mass: jax.Array | None  # (nv,nv) mass matrix
-    metric: batched.Factors | None  # of the mass matrix
+    metric: batched.CholeskyFactor | None  # of the mass matrix
     potential: jax.Array  # () J, of all forces that have one
     time: jax.Array
     control: jax.Array  # (nu,)
 
 
-class Equation(NamedTuple):
-    """A table and the past: what one solve needs besides `Here`. Leading axis m; h-polynomials as lists by power."""
+class StageEquation(NamedTuple):
+    """A table and the past: what one solve needs besides `StepStart`. Leading axis m; polynomials in h by power."""
 
     dt: jax.Array
     nodes: jax.Array  # (m,)
@@ -69,7 +69,7 @@ class Equation(NamedTuple):
     impulse: jax.Array | None = None  # (m,) weights of the forces that act once a step; None: they do not
 
 
-class Stages(NamedTuple):
+class StageFields(NamedTuple):
     """All stages at one iterate; leading axis m."""
 
     z: jax.Array  # (m,nq)
@@ -77,7 +77,9 @@ class Stages(NamedTuple):
     frames: transforms.Frames
 
 
-def here(model: Model, state: "State | Here", control, *, twin: str = "parallel", dense: bool = True) -> Here:
+def step_start(
+    model: Model, state: "State | StepStart", control, *, twin: str = "parallel", dense: bool = True
+) -> StepStart:
     """What is constant during a step from `state` (its q, v and time); without `dense` no (nv,nv) matrix is made."""
     L = transforms.local_transforms(model, state.q)
     T = TWINS[twin].world_transforms(model, L)
@@ -87,19 +89,19 @@ def here(model: Model, state: "State | Here", control, *, twin: str = "parallel"
     mass = TWINS[twin].mass_matrix(model, f) if dense else None
     metric = None if mass is None else batched.cholesky(jax.lax.stop_gradient(mass))
     U = total_potential(model, instant(state.q, state.v, T, V.T, state.time, control))
-    return Here(state.q, state.v, L, f, origin, V, mass, metric, U, state.time, control)
+    return StepStart(state.q, state.v, L, f, origin, V, mass, metric, U, state.time, control)
 
 
-def collocation(model: Model, scheme: Scheme, dt, s: Here, z_h: jax.Array | None) -> Equation:
+def collocation(model: Model, scheme: Scheme, dt, start: StepStart, z_h: jax.Array | None) -> StageEquation:
     """The Equation of radau and legendre; z_h (nq,) is the increment to the history node, where there is one."""
-    dtype = s.q.dtype
+    dtype = start.q.dtype
     nodes, C, D = (jnp.asarray(x, dtype) for x in (scheme.nodes, scheme.C, scheme.D))
-    on = _outer(scheme.e, jax.tree.map(lambda x: dt * x, s.V)) if any(scheme.e) else None
+    on = _outer(scheme.e, jax.tree.map(lambda x: dt * x, start.V)) if any(scheme.e) else None
     if z_h is None:
-        return Equation(dt, nodes, C, D, (None, on, None), (None, None), -jnp.asarray(scheme.e, dtype))
-    past = Field(transforms.increments(model, s.L, z_h), joint_field.difference(model, z_h))
+        return StageEquation(dt, nodes, C, D, (None, on, None), (None, None), -jnp.asarray(scheme.e, dtype))
+    past = Field(transforms.increments(model, start.L, z_h), joint_field.difference(model, z_h))
     accel, rate = (_outer(scheme.c, past), on, None), (_outer(scheme.d, past), None)
-    return Equation(dt, nodes, C, D, accel, rate, jnp.ones(1, dtype) if scheme.m == 1 else None)
+    return StageEquation(dt, nodes, C, D, accel, rate, jnp.ones(1, dtype) if scheme.m == 1 else None)
 
 
 def _outer(weights, field: Field) -> Field:
@@ -117,17 +119,17 @@ def _known(parts: tuple[Field | None, ...], h, like: Field) -> Field:
     return jax.tree.map(jnp.zeros_like, like) if total is None else total
 
 
-def stages(model: Model, s: Here, z: jax.Array) -> Stages:
+def stages(model: Model, start: StepStart, z: jax.Array) -> StageFields:
     """ΔT and frames of the stages at the increments z (m,nq)."""
-    dT = jax.vmap(lambda z_j: transforms.increments(model, s.L, z_j))(z)
+    dT = jax.vmap(lambda z_j: transforms.increments(model, start.L, z_j))(z)
     motion = jax.vmap(lambda z_j: transforms.joint_motion(model, z_j))(z)
-    dT, L = fused(dT, s.L + tangent_compose(s.L, motion))
-    f = jax.vmap(lambda T, L_j: transforms.with_screws(model, T, L_j))(s.frames.T + dT, L)
+    dT, L = computed_once(dT, start.L + tangent_compose(start.L, motion))
+    f = jax.vmap(lambda T, L_j: transforms.with_screws(model, T, L_j))(start.frames.T + dT, L)
     delta = Field(dT, jax.vmap(lambda z_j: joint_field.difference(model, z_j))(z))
-    return Stages(z, delta, transforms.Frames(*fused(*f)))
+    return StageFields(z, delta, transforms.Frames(*computed_once(*f)))
 
 
-class Terms(NamedTuple):
+class StageTerms(NamedTuple):
     """What a residual and its matrix are made of, times dt²; leading axis m."""
 
     z: jax.Array  # (m,nq)
@@ -141,54 +143,60 @@ class Terms(NamedTuple):
     impulse: jax.Array  # (m,) its weights
 
 
-def _terms(model: Model, s: Here, eq: Equation, z: jax.Array, h, bend: str) -> Terms:
-    dt, st = h * eq.dt, stages(model, s, z)
+def _stage_terms(model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h, regime: str) -> StageTerms:
+    dt, st = h * eq.dt, stages(model, start, z)
     Y, R = _known(eq.accel, h, st.delta), _known(eq.rate, h, st.delta)
-    (A,) = fused(matmul(jnp.tensordot(eq.C, st.delta.T, axes=1) + Y.T, model.second_moment))
+    (A,) = computed_once(matmul(jnp.tensordot(eq.C, st.delta.T, axes=1) + Y.T, model.second_moment))
     rates, rate_slopes = joint_field.table(model, eq.D, z, st.delta.joint, R.joint)
     V = jnp.tensordot(eq.D, st.delta.T, axes=1) + R.T
     accel, accel_slopes = joint_field.table(model, eq.C, z, st.delta.joint, Y.joint)
     joint_r = model.armature * accel
 
-    load = _scaled(_loads(model, s, eq, st, rates / dt, V / dt, dt, bend), dt)
+    load = _scaled(_loads(model, start, eq, st, rates / dt, V / dt, dt, regime), dt)
     field, n_links = jax.vmap(lambda x: field_of(x, model.topology.n_links))(load), model.topology.n_links
     A = A if field is None else A + field
     joint_r = joint_r if load.tau is None else joint_r - load.tau
     end, impulse = None, jnp.zeros(len(eq.nodes), z.dtype) if eq.impulse is None else eq.impulse
     if eq.impulse is not None and acting(model, "step"):
-        end = _scaled(end_load(model, s, eq, st, dt, bend), dt)
+        end = _scaled(end_load(model, start, eq, st, dt, regime), dt)
         field = field_of(end, n_links)
         A = A if field is None else A + impulse[:, None, None, None] * field
         joint_r = joint_r if end.tau is None else joint_r - impulse[:, None] * end.tau
-    return Terms(z, st.frames, A, joint_r, accel_slopes, rate_slopes, load, end, impulse)
+    return StageTerms(z, st.frames, A, joint_r, accel_slopes, rate_slopes, load, end, impulse)
 
 
-def point(model: Model, s: Here, q, v, f: transforms.Frames, V, time, dt) -> Point:
-    """An instant of the step that starts at `s`; f about its origin, V (N,3,4) the rates of f.T."""
-    start = Start(s.q, s.v, transforms.shift(s.frames.T, -s.origin), s.V.T)
-    return Point(q, v, transforms.shift(f.T, -s.origin), V, time, s.control, start, dt)
+def instant_at(model: Model, start: StepStart, q, v, f: transforms.Frames, V, time, dt) -> Instant:
+    """An instant of the step; f about its origin, V (N,3,4) the rates of f.T."""
+    begun = Start(start.q, start.v, transforms.shift(start.frames.T, -start.origin), start.V.T)
+    return Instant(q, v, transforms.shift(f.T, -start.origin), V, time, start.control, begun, dt)
 
 
-def _loads(model: Model, s: Here, eq: Equation, st: Stages, rates: jax.Array, V: jax.Array, dt, bend) -> Load:
+def _loads(
+    model: Model, start: StepStart, eq: StageEquation, st: StageFields, rates: jax.Array, V: jax.Array, dt, regime
+) -> Load:
     """What acts at the stages, at every stage."""
 
     def one(z, v, f, V, time):
-        q = manifold.compose_increment(model, s.q, z)
-        return total_load(model, dataclasses.replace(point(model, s, q, v, f, V, time, dt), bend=bend), "stages")
+        q = manifold.compose_increment(model, start.q, z)
+        return total_load(
+            model, dataclasses.replace(instant_at(model, start, q, v, f, V, time, dt), regime=regime), "stages"
+        )
 
-    return jax.vmap(one)(st.z, rates, st.frames, V, s.time + eq.nodes * dt)
+    return jax.vmap(one)(st.z, rates, st.frames, V, start.time + eq.nodes * dt)
 
 
-def end_load(model: Model, s: Here, eq: Equation, st: Stages, dt, bend: str = "exact") -> Load:
+def end_load(model: Model, start: StepStart, eq: StageEquation, st: StageFields, dt, regime: str = "tangent") -> Load:
     """What acts once a step: at its end, with the mean rates of the step."""
-    return total_load(model, dataclasses.replace(end_point(model, s, eq, st, dt), bend=bend), "step")
+    return total_load(model, dataclasses.replace(end_instant(model, start, eq, st, dt), regime=regime), "step")
 
 
-def end_point(model: Model, s: Here, eq: Equation, st: Stages, dt) -> Point:
+def end_instant(model: Model, start: StepStart, eq: StageEquation, st: StageFields, dt) -> Instant:
     """The end of the step, with its mean rates."""
     z, dT, f = jax.tree.map(lambda x: x[-1], (st.z, st.delta.T, st.frames))
     v = manifold.difference(model, manifold.identity_increment(model), z) / dt
-    return point(model, s, manifold.compose_increment(model, s.q, z), v, f, dT / dt, s.time + eq.nodes[-1] * dt, dt)
+    return instant_at(
+        model, start, manifold.compose_increment(model, start.q, z), v, f, dT / dt, start.time + eq.nodes[-1] * dt, dt
+    )
 
 
 def _scaled(load: Load, dt) -> Load:
@@ -198,66 +206,68 @@ def _scaled(load: Load, dt) -> Load:
         return None if x is None else factor * x
 
     pulled = tuple(
-        dataclasses.replace(p, force=dt**2 * p.force, by_P=times(p.by_P, dt**2), by_V=times(p.by_V, dt))
-        for p in load.pulls
+        dataclasses.replace(p, force=dt**2 * p.force, df_dP=times(p.df_dP, dt**2), df_dV=times(p.df_dV, dt))
+        for p in load.point_forces
     )
     return Load(
         field=times(load.field, dt**2),
         tau=times(load.tau, dt**2),
         dtau_dq=times(load.dtau_dq, dt**2),
         dtau_dv=times(load.dtau_dv, dt),
-        pulls=pulled,
+        point_forces=pulled,
     )
 
 
-def residual(model: Model, s: Here, eq: Equation, z: jax.Array, *, twin: str = "parallel", dense=True) -> jax.Array:
+def residual(
+    model: Model, start: StepStart, eq: StageEquation, z: jax.Array, *, twin: str = "parallel", dense=True
+) -> jax.Array:
     """dt² r (m·nv,) at the increments z (m,nq), kg m² or kg; without `dense` by sweeps, for one stage."""
-    return evaluate(model, s, eq, z, 1.0, twin=twin, dense=dense)[0]
+    return evaluate(model, start, eq, z, 1.0, twin=twin, dense=dense)[0]
 
 
 def evaluate(
     model: Model,
-    s: Here,
-    eq: Equation,
+    start: StepStart,
+    eq: StageEquation,
     z: jax.Array,
     h: Any = 1.0,
     *,
     twin: str = "parallel",
     dense: bool = True,
-    bend: str = "exact",
-) -> tuple[jax.Array, Terms]:
-    """(h dt)² r (m·nv,) at the increments z (m,nq), kg m² or kg, and the Terms of its matrix.
+    regime: str = "tangent",
+) -> tuple[jax.Array, StageTerms]:
+    """(h dt)² r (m·nv,) at the increments z (m,nq), kg m² or kg, and the StageTerms of its matrix.
 
-    `bend`: "exact", or the laws that bend simplified, "straight" or as a "chord" (forces/force.py). Without `dense` by
+    `regime`: of the laws with kinks (forces/force.py). Without `dense` by
     sweeps, for one stage.
     """
-    t = _terms(model, s, eq, z, h, bend)
+    t = _stage_terms(model, start, eq, z, h, regime)
     r = jax.vmap(lambda f, A_i: operator.pullback(model, f, A_i, twin=twin, dense=dense))(t.frames, t.A)
     return (r + t.joint_r).reshape(-1), t
 
 
-def energy(model: Model, s: Here, eq: Equation, z: jax.Array, h: Any = 1.0) -> jax.Array:
+def energy(model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h: Any = 1.0) -> jax.Array:
     """(h dt)² times the energy, (), whose gradient is the residual of one stage: eq. (5) of the paper where Y is its.
 
     ½ C ‖ΔT‖²_M + <Y, ΔT>_M + (h dt)² Q, and the same for the armature (equal on the three axes of a ball). Every force
     must have a potential.
     """
-    st, dt = stages(model, s, z), h * eq.dt
+    st, dt = stages(model, start, z), h * eq.dt
     Y = _known(eq.accel, h, st.delta)
-    at = end_point(model, s, eq, st, dt)
+    at = end_instant(model, start, eq, st, dt)
     weight = joint_field.weights(model, model.armature)
     inertial = jnp.sum(matmul(0.5 * eq.C[0, 0] * st.delta.T + Y.T, model.second_moment) * st.delta.T)
     joint = jnp.sum(weight * (0.5 * eq.C[0, 0] * st.delta.joint + Y.joint) * st.delta.joint)
-    return inertial + joint + dt**2 * (total_potential(model, at) - s.potential)
+    return inertial + joint + dt**2 * (total_potential(model, at) - start.potential)
 
 
-def stage_rates(eq: Equation, st: Stages) -> Field:
+def stage_rates(eq: StageEquation, st: StageFields) -> Field:
     """Dt V_i of the stages."""
     known = _known(eq.rate, 1.0, st.delta)
     return jax.tree.map(lambda x, y: jnp.tensordot(eq.D, x, axes=1) + y, st.delta, known)
 
 
-def end_velocity(model: Model, eq: Equation, st: Stages, mass: operator.Mass, **how) -> jax.Array:
+def end_velocity(model: Model, eq: StageEquation, st: StageFields, mass: operator.Mass, **how) -> jax.Array:
     """The rate of the field at the end node, projected: v_{k+1} = mass⁻¹ ∂I(V_end, q_{k+1})/∂q_b. (nv,).
 
     `mass` is that of the end. `how`: the twin, and whether dense matrices are wanted, as in atom/operator.py.

@@ -1,4 +1,4 @@
-"""The Newton matrix of the stage equation, from the Terms of its residual: dense, or as what the sweeps take."""
+"""The Newton matrix of the stage equation, from the StageTerms of its residual: dense, or as what the sweeps take."""
 
 from typing import Any
 
@@ -14,26 +14,33 @@ from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
 from pbad_jax.math.small import matmul
 from pbad_jax.model.model import Model
-from pbad_jax.stage.equation import Equation, Here, Terms, evaluate
+from pbad_jax.stage.equation import StageEquation, StageTerms, StepStart, evaluate
 
 
 def residual_and_matrix(
-    model: Model, s: Here, eq: Equation, z: jax.Array, h: Any = 1.0, *, twin: str = "parallel", bend: str = "exact"
+    model: Model,
+    start: StepStart,
+    eq: StageEquation,
+    z: jax.Array,
+    h: Any = 1.0,
+    *,
+    twin: str = "parallel",
+    regime: str = "tangent",
 ) -> tuple[jax.Array, jax.Array]:
     """`evaluate`, and the `matrix`."""
-    r, terms = evaluate(model, s, eq, z, h, twin=twin, bend=bend)
+    r, terms = evaluate(model, start, eq, z, h, twin=twin, regime=regime)
     return r, matrix(model, eq, terms, twin=twin)
 
 
 def residual_and_tree(
-    model: Model, s: Here, eq: Equation, z: jax.Array, h: Any = 1.0, *, bend: str = "exact"
-) -> tuple[jax.Array, sweeps.Matrix]:
+    model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h: Any = 1.0, *, regime: str = "tangent"
+) -> tuple[jax.Array, sweeps.NewtonMatrix]:
     """`evaluate` for one stage, and the `tree_matrix`, in O(N)."""
-    r, terms = evaluate(model, s, eq, z, h, dense=False, bend=bend)
+    r, terms = evaluate(model, start, eq, z, h, dense=False, regime=regime)
     return r, tree_matrix(model, eq, terms)
 
 
-def matrix(model: Model, eq: Equation, t: Terms, *, twin: str = "parallel") -> jax.Array:
+def matrix(model: Model, eq: StageEquation, t: StageTerms, *, twin: str = "parallel") -> jax.Array:
     """(h dt)² J (m·nv, m·nv), kg m² or kg."""
     m, nv = len(t.z), model.nv
     blocks = _inertial_blocks(model, TWINS[twin], eq.C, t.frames, t.A)
@@ -42,7 +49,7 @@ def matrix(model: Model, eq: Equation, t: Terms, *, twin: str = "parallel") -> j
         blocks = blocks - jnp.eye(m, dtype=t.z.dtype)[:, :, None, None] * _full(t.load.dtau_dq)[:, None]
     if t.load.dtau_dv is not None:
         blocks = blocks - _product(t.load.dtau_dv, joint_field.full(model, t.rate))
-    if t.load.pulls:
+    if t.load.point_forces:
         blocks = blocks + _pull_blocks(model, eq.D, t)
     if t.end is not None:
         blocks = blocks.at[:, -1].add(_impulse_blocks(model, t))
@@ -50,63 +57,63 @@ def matrix(model: Model, eq: Equation, t: Terms, *, twin: str = "parallel") -> j
     return jnp.moveaxis(blocks, 2, 1).reshape(m * nv, m * nv)
 
 
-def _pull_blocks(model: Model, D: jax.Array, t: Terms) -> jax.Array:
+def _pull_blocks(model: Model, D: jax.Array, t: StageTerms) -> jax.Array:
     """What the points' forces add at the stages: −([i = j] ∂f/∂P + D_ij ∂f/∂V), (m,m,nv,nv)."""
     m = len(D)
 
     def block(i: int, j: int) -> jax.Array:
         f_i, f_j = (jax.tree.map(lambda x, k=k: x[k], t.frames) for k in (i, j))
-        here = [jax.tree.map(lambda x: x[i], p) for p in t.load.pulls]
-        slopes = [slope(p.by_P if i == j else None, p.by_V, D[i, j]) for p in here]
+        here = [jax.tree.map(lambda x: x[i], p) for p in t.load.point_forces]
+        slopes = [weighted_jacobian(p.df_dP if i == j else None, p.df_dV, D[i, j]) for p in here]
         return -point_forces.total_matrix(model, f_i, f_j, here, slopes)
 
     return jnp.stack([jnp.stack([block(i, j) for j in range(m)]) for i in range(m)])
 
 
-def slope(by_P: jax.Array | None, by_V: jax.Array | None, weight) -> jax.Array | None:
+def weighted_jacobian(df_dP: jax.Array | None, df_dV: jax.Array | None, weight) -> jax.Array | None:
     """∂f/∂P + weight ∂f/∂V, of what there is."""
-    if by_V is None:
-        return by_P
-    return weight * by_V if by_P is None else by_P + weight * by_V
+    if df_dV is None:
+        return df_dP
+    return weight * df_dV if df_dP is None else df_dP + weight * df_dV
 
 
-def _impulse_blocks(model: Model, t: Terms) -> jax.Array:
+def _impulse_blocks(model: Model, t: StageTerms) -> jax.Array:
     """What acts once a step adds to the last column: by the end of the step only. (m,nv,nv)."""
     end, m = t.end, len(t.impulse)
     assert end is not None
     last = jax.tree.map(lambda x: x[-1], t.frames)
-    slopes = [slope(p.by_P, p.by_V, 1.0) for p in end.pulls]
+    slopes = [weighted_jacobian(p.df_dP, p.df_dV, 1.0) for p in end.point_forces]
     out = []
     for i in range(m):
         f = jax.tree.map(lambda x, i=i: x[i], t.frames)
-        out.append(-point_forces.total_matrix(model, f, last, list(end.pulls), slopes))
-    joint = _joint_slope(model, end, t.z[-1])
+        out.append(-point_forces.total_matrix(model, f, last, list(end.point_forces), slopes))
+    joint = _joint_jacobian(model, end, t.z[-1])
     return t.impulse[:, None, None] * (jnp.stack(out) - joint)
 
 
-def _joint_slope(model: Model, end: Load, z: jax.Array) -> jax.Array:
+def _joint_jacobian(model: Model, end: Load, z: jax.Array) -> jax.Array:
     """∂τ/∂q + ∂τ/∂v̄ ∂v̄/∂q (nv,nv) at the mean rates v̄ = log(z)/dt."""
     slope = jnp.zeros((model.nv, model.nv), z.dtype)
     if end.dtau_dq is not None:
         slope = slope + joint_field.as_matrix(end.dtau_dq)
     if end.dtau_dv is not None:
-        slope = slope + joint_field.as_matrix(end.dtau_dv) @ _log_slope(model, z)
+        slope = slope + joint_field.as_matrix(end.dtau_dv) @ _log_jacobian(model, z)
     return slope
 
 
-def _log_slope(model: Model, z: jax.Array) -> jax.Array:
+def _log_jacobian(model: Model, z: jax.Array) -> jax.Array:
     """∂ log(z)/∂z (nv,nv): the identity, and Jr⁻¹ on the balls."""
     t, out = tree(model.topology), jnp.eye(model.nv, dtype=z.dtype)
     if not t.balls.size:
         return out
-    return out.at[t.ball_v[:, :, None], t.ball_v[:, None, :]].set(_ball_log_slopes(model, z))
+    return out.at[t.ball_v[:, :, None], t.ball_v[:, None, :]].set(_ball_log_jacobians(model, z))
 
 
-def _ball_log_slopes(model: Model, z: jax.Array) -> jax.Array:
+def _ball_log_jacobians(model: Model, z: jax.Array) -> jax.Array:
     return rotations.right_jacobian_inverse(rotations.quaternion_log(z[tree(model.topology).ball_q]))
 
 
-def tree_matrix(model: Model, eq: Equation, t: Terms) -> sweeps.Matrix:
+def tree_matrix(model: Model, eq: StageEquation, t: StageTerms) -> sweeps.NewtonMatrix:
     """(h dt)² J for one stage as a sweeps.Matrix, in O(N).
 
     No force may couple joints or links (dynamics.instant.coupling): of the derivatives of joint forces it takes the
@@ -122,17 +129,23 @@ def tree_matrix(model: Model, eq: Equation, t: Terms) -> sweeps.Matrix:
         blocks = model.armature[balls][..., None] * t.accel.balls[0, 0]
         blocks = blocks - 0.5 * rotations.hat(joint_r[balls])
         blocks = blocks - by_q_balls - matmul(by_v_balls, t.rate.balls[0, 0])
-    parts, slopes = list(load.pulls), [slope(p.by_P, p.by_V, eq.D[0, 0]) for p in load.pulls]
+    parts, slopes = (
+        list(load.point_forces),
+        [weighted_jacobian(p.df_dP, p.df_dV, eq.D[0, 0]) for p in load.point_forces],
+    )
     if t.end is not None:
-        parts, slopes = parts + list(t.end.pulls), slopes + [slope(p.by_P, p.by_V, 1.0) for p in t.end.pulls]
+        parts, slopes = (
+            parts + list(t.end.point_forces),
+            slopes + [weighted_jacobian(p.df_dP, p.df_dV, 1.0) for p in t.end.point_forces],
+        )
         by_q, by_q_balls = joint_field.on_joints(model, t.end.dtau_dq)
         by_v, by_v_balls = joint_field.on_joints(model, t.end.dtau_dv)
         d = d - by_q - by_v
         if blocks is not None:
-            blocks = blocks - by_q_balls - matmul(by_v_balls, _ball_log_slopes(model, t.z[0]))
+            blocks = blocks - by_q_balls - matmul(by_v_balls, _ball_log_jacobians(model, t.z[0]))
     form = point_forces.total_link_form(model, f, f, parts, slopes)
     d = d if blocks is None else d.at[balls].set(0.0)
-    return sweeps.Matrix(f, eq.C[0, 0], A, d, blocks, None if form is None else -form)
+    return sweeps.NewtonMatrix(f, eq.C[0, 0], A, d, blocks, None if form is None else -form)
 
 
 def _inertial_blocks(model: Model, recurrence, C: jax.Array, f: transforms.Frames, A: jax.Array) -> jax.Array:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from pbad_jax.atom import operator, sweeps
 from pbad_jax.errors import Status
-from pbad_jax.forces.force import bends
+from pbad_jax.forces.force import has_kinks
 from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import batched, rotations
@@ -19,13 +19,13 @@ from pbad_jax.schemes import extrapolation
 from pbad_jax.solver import continuation, dense, implicit, lbfgs
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import branch, equation
-from pbad_jax.stage.equation import Equation, Here
+from pbad_jax.stage.equation import StageEquation, StepStart
 from pbad_jax.stage.matrix import matrix, tree_matrix
 
 LONGEST_TURN = 1.5  # rad that one Newton correction may turn a joint
 
 
-class Solver(NamedTuple):
+class SolverConfig(NamedTuple):
     """How equations are solved: static."""
 
     tolerance: float  # relative to the model's size
@@ -50,10 +50,10 @@ class Equations(NamedTuple):
     energy: Callable | None = None  # (data, z, h) -> () whose gradient is the residual, where that is the objective
     det_C: float = 1.0  # of the scheme's table
     continuous: bool = True  # whether h → 0 is trivial
-    simplified: Callable | None = None  # (bend, data, z, h) -> residual and matrix with the bends of laws simplified
+    simplified: Callable | None = None  # (regime, data, z, h) -> residual and matrix with the laws in another regime
 
 
-class Outcome(NamedTuple):
+class StepResult(NamedTuple):
     """What a method found for one step; only `status` says whether it can be used."""
 
     z: jax.Array  # (nq,) increment to the end of the step
@@ -74,11 +74,13 @@ def residual_scale(model: Model) -> jax.Array:
     return jnp.sqrt(transforms.total_mass(model)) * transforms.length_scale(model)
 
 
-def outcome(model: Model, solver: Solver, s: Here, found: continuation.State, z, v, history, work) -> Outcome:
-    """The Outcome of a step that needed one solve."""
-    unknown = jnp.full((), jnp.nan, s.q.dtype)
+def step_result(
+    model: Model, config: SolverConfig, start: StepStart, found: continuation.State, z, v, history, work
+) -> StepResult:
+    """The StepResult of a step that needed one solve."""
+    unknown = jnp.full((), jnp.nan, start.q.dtype)
     move = jnp.max(jnp.abs(found.attempt.newton.reshape(-1, model.nv)), axis=0)
-    return Outcome(
+    return StepResult(
         z=z,
         v=v,
         history=history,
@@ -89,19 +91,19 @@ def outcome(model: Model, solver: Solver, s: Here, found: continuation.State, z,
         damping=found.attempt.damping,
         worst=jnp.argmax(move).astype(jnp.int32),
         work=work,
-        condition=_condition(model, solver, s, found.attempt.J) if solver.condition else unknown,
+        condition=_condition(model, config, start, found.attempt.J) if config.condition else unknown,
     )
 
 
 POWER_ITERATIONS = 8
 
 
-def _condition(model: Model, solver: Solver, s: Here, J) -> jax.Array:
+def _condition(model: Model, config: SolverConfig, start: StepStart, J) -> jax.Array:
     """The condition of J in the metric of the mass matrix M, (): of M⁻¹J, its largest eigenvalue over its smallest.
 
     Power iterations from a fixed vector, so an estimate from below; good to some per cent where J is nearly singular.
     """
-    M = operator.mass(model, s.frames, twin=solver.twin, dense=solver.dense)
+    M = operator.mass(model, start.frames, twin=config.twin, dense=config.dense)
 
     def stages(f, x):
         return jax.vmap(lambda b: f(model, M, b))(x.reshape(-1, model.nv)).reshape(-1)
@@ -112,8 +114,8 @@ def _condition(model: Model, solver: Solver, s: Here, J) -> jax.Array:
             size = jnp.linalg.norm(y)
             return y / size, size
 
-        n = model.nv if isinstance(J, sweeps.Matrix) else J.shape[0]
-        x = jnp.cos(jnp.arange(1, n + 1, dtype=s.q.dtype) ** 2)
+        n = model.nv if isinstance(J, sweeps.NewtonMatrix) else J.shape[0]
+        x = jnp.cos(jnp.arange(1, n + 1, dtype=start.q.dtype) ** 2)
         return jax.lax.fori_loop(0, POWER_ITERATIONS, more, (x / jnp.linalg.norm(x), jnp.ones((), x.dtype)))[1]
 
     grows = largest(lambda x: stages(operator.solve, operator.times(model, J, x)))
@@ -121,42 +123,48 @@ def _condition(model: Model, solver: Solver, s: Here, J) -> jax.Array:
 
 
 def of_stages(
-    model: Model, solver: Solver, s: Here, eq: Equation, *, det_C: float = 1.0, continuous: bool = True
+    model: Model,
+    config: SolverConfig,
+    start: StepStart,
+    eq: StageEquation,
+    *,
+    det_C: float = 1.0,
+    continuous: bool = True,
 ) -> Equations:
     """The Equations of a stage equation."""
     return Equations(
-        data=(model, s._replace(mass=None, metric=None), eq),
-        evaluate=functools.partial(_evaluate, solver),
-        matrix=functools.partial(_matrix, solver),
-        residual=functools.partial(_residual, solver),
+        data=(model, start._replace(mass=None, metric=None), eq),
+        evaluate=functools.partial(_evaluate, config),
+        matrix=functools.partial(_matrix, config),
+        residual=functools.partial(_residual, config),
         nodes=eq.nodes,
-        energy=_energy if solver.objective == "energy" else None,
+        energy=_energy if config.objective == "energy" else None,
         det_C=det_C,
         continuous=continuous,
-        simplified=functools.partial(_simplified, solver) if bends(model) else None,
+        simplified=functools.partial(_simplified, config) if has_kinks(model) else None,
     )
 
 
-def _evaluate(solver: Solver, data, z, h, bend: str = "exact"):
+def _evaluate(config: SolverConfig, data, z, h, regime: str = "tangent"):
     model, s, eq = data
-    return equation.evaluate(model, s, eq, z, h, twin=solver.twin, dense=solver.dense, bend=bend)
+    return equation.evaluate(model, s, eq, z, h, twin=config.twin, dense=config.dense, regime=regime)
 
 
-def _matrix(solver: Solver, data, terms):
+def _matrix(config: SolverConfig, data, terms):
     model, _, eq = data
-    if solver.dense:
-        return matrix(model, eq, terms, twin=solver.twin)
+    if config.dense:
+        return matrix(model, eq, terms, twin=config.twin)
     return tree_matrix(model, eq, terms)
 
 
-def _simplified(solver: Solver, bend: str, data, z, h):
-    r, terms = _evaluate(solver, data, z, h, bend)
-    return r, _matrix(solver, data, terms)
+def _simplified(config: SolverConfig, regime: str, data, z, h):
+    r, terms = _evaluate(config, data, z, h, regime)
+    return r, _matrix(config, data, terms)
 
 
-def _residual(solver: Solver, data, z):
+def _residual(config: SolverConfig, data, z):
     model, s, eq = data
-    return equation.residual(model, s, eq, z, twin=solver.twin, dense=solver.dense)
+    return equation.residual(model, s, eq, z, twin=config.twin, dense=config.dense)
 
 
 def _energy(data, z, h):
@@ -164,9 +172,9 @@ def _energy(data, z, h):
     return equation.energy(model, s, eq, z, h)
 
 
-def solve(model: Model, solver: Solver, s: Here, equations: Equations, direction, status):
+def solve(model: Model, config: SolverConfig, start: StepStart, equations: Equations, direction, status):
     """`find`, and the `root` that was found."""
-    found = find(model, solver, s, equations, direction, status)
+    found = find(model, config, start, equations, direction, status)
     return found, root(equations, found.attempt.x, found.status == Status.CONVERGED)
 
 
@@ -192,7 +200,7 @@ def _residual_of(residual: Callable, theta, z):
 def _solve_of(evaluate: Callable, matrix: Callable, theta, z, b):
     data, good = theta
     J = matrix(data, evaluate(data, z, 1.0)[1])
-    if isinstance(J, sweeps.Matrix):
+    if isinstance(J, sweeps.NewtonMatrix):
         return sweeps.solve(data[0], J, b)
     return batched.solve(jnp.where(good, J, jnp.eye(J.shape[0], dtype=J.dtype)), b)
 
@@ -206,7 +214,9 @@ def _retract(model: Model, z: jax.Array, delta: jax.Array) -> jax.Array:
     return jax.vmap(lambda z_j, d: manifold.retract(model, z_j, d))(z, delta)
 
 
-def find(model: Model, solver: Solver, s: Here, equations: Equations, direction, status) -> continuation.State:
+def find(
+    model: Model, config: SolverConfig, start: StepStart, equations: Equations, direction, status
+) -> continuation.State:
     """The increments z (m,nq) at which the residual vanishes, as a continuation.State without derivatives; see `root`.
 
     Args:
@@ -214,16 +224,16 @@ def find(model: Model, solver: Solver, s: Here, equations: Equations, direction,
         direction: (m,nv) guess of the displacements at h = 1.
         status: RUNNING, or a Status to be passed through.
     """
-    if solver.method == "lbfgs":
-        model, s, data, direction, status = jax.lax.stop_gradient((model, s, equations.data, direction, status))
-        return _by_lbfgs(model, solver, s, equations._replace(data=data), direction, status)
-    problems, settings = family(model, solver, s, equations, direction, status)
+    if config.method == "lbfgs":
+        model, start, data, direction, status = jax.lax.stop_gradient((model, start, equations.data, direction, status))
+        return _by_lbfgs(model, config, start, equations._replace(data=data), direction, status)
+    problems, settings = family(model, config, start, equations, direction, status)
     return continuation.solve(problems, settings, status=status)
 
 
-def family(model: Model, solver: Solver, s: Here, equations: Equations, direction, status):
+def family(model: Model, config: SolverConfig, start: StepStart, equations: Equations, direction, status):
     """What `find` iterates on: a continuation.Family without derivatives, and its Settings."""
-    model, s, data, direction, status = jax.lax.stop_gradient((model, s, equations.data, direction, status))
+    model, start, data, direction, status = jax.lax.stop_gradient((model, start, equations.data, direction, status))
     identity = manifold.identity_increment(model)
 
     def retract(z, delta):
@@ -244,10 +254,10 @@ def family(model: Model, solver: Solver, s: Here, equations: Equations, directio
         evaluate=functools.partial(equations.evaluate, data),
         retract=retract,
         guess=guess,
-        algebra=algebra(model, s, symmetric=energy is not None),
+        algebra=algebra(model, start, symmetric=energy is not None),
         continuous=equations.continuous,
         matrix=functools.partial(_on_equations, equations.matrix),
-        matrix_kept=solver.condition,
+        matrix_kept=config.condition,
         longest=longest_turns(model),
         merit=None if energy is None else functools.partial(energy, data),
         doubtful=_turns_far,
@@ -255,7 +265,7 @@ def family(model: Model, solver: Solver, s: Here, equations: Equations, directio
         simplified=None if equations.simplified is None else functools.partial(_simplified_of, equations.simplified),
         data=(model, data),
     )
-    settings = lm.Settings(solver.tolerance * residual_scale(model), solver.max_iterations)
+    settings = lm.Settings(config.tolerance * residual_scale(model), config.max_iterations)
     return problems, settings
 
 
@@ -272,8 +282,8 @@ def _on_equations(matrix: Callable, data, parts):
     return matrix(data[1], parts)
 
 
-def _simplified_of(simplified: Callable, bend: str, data, z, h):
-    return simplified(bend, data[1], z, h)
+def _simplified_of(simplified: Callable, regime: str, data, z, h):
+    return simplified(regime, data[1], z, h)
 
 
 def displacements(model: Model, z: jax.Array) -> jax.Array:
@@ -282,12 +292,12 @@ def displacements(model: Model, z: jax.Array) -> jax.Array:
     return jax.vmap(lambda z_j: manifold.difference(model, identity, z_j))(z)
 
 
-SLIGHT = 0.25  # of what the rates move: a guess does not carry a larger bend on
+SMALL_CURVATURE = 0.25  # of what the rates move: a guess does not carry a larger curvature on
 
 
-def slight(bend: jax.Array, line: jax.Array) -> jax.Array:
-    """Whether a guess may go on along a bend of the line that the rates draw, () bool."""
-    return jnp.sum(bend * bend) < SLIGHT**2 * jnp.sum(line * line)
+def is_small(curvature: jax.Array, line: jax.Array) -> jax.Array:
+    """Whether a guess may go on along a curvature of the line that the rates draw, () bool."""
+    return jnp.sum(curvature * curvature) < SMALL_CURVATURE**2 * jnp.sum(line * line)
 
 
 def longest_turns(model: Model) -> jax.Array:
@@ -295,10 +305,10 @@ def longest_turns(model: Model) -> jax.Array:
     return jnp.where(tree(model.topology).dof_slide, jnp.inf, LONGEST_TURN).astype(model.dtype)
 
 
-def algebra(model: Model, s: Here, *, symmetric: bool = False) -> lm.Algebra:
+def algebra(model: Model, start: StepStart, *, symmetric: bool = False) -> lm.Algebra:
     """Dense, or where `s` has no mass matrix: J as a sweeps.Matrix, lengths in the mass matrix at time k."""
-    if s.metric is not None:
-        return dense.dense(s.metric, energy=symmetric)
+    if start.metric is not None:
+        return dense.dense(start.metric, energy=symmetric)
 
     def solve(data, J, b):
         return sweeps.solve(data[0], J, b)
@@ -313,12 +323,14 @@ def algebra(model: Model, s: Here, *, symmetric: bool = False) -> lm.Algebra:
         """−(J + λ mass)⁻¹ r."""
         return -solve(data, J._replace(c=J.c + damping, d=J.d + damping * data[0].armature), r)
 
-    return lm.Algebra((model, sweeps.mass(model, s.frames)), solve, damped, norm, length)
+    return lm.Algebra((model, sweeps.mass(model, start.frames)), solve, damped, norm, length)
 
 
-def _by_lbfgs(model: Model, solver: Solver, s: Here, equations: Equations, direction, status) -> continuation.State:
+def _by_lbfgs(
+    model: Model, config: SolverConfig, start: StepStart, equations: Equations, direction, status
+) -> continuation.State:
     """The same, by L-BFGS on the energy or on ½‖L⁻¹ r‖², in whitened exponential coordinates about the first guess."""
-    t, m, metric = tree(model.topology), direction.shape[0], s.metric
+    t, m, metric = tree(model.topology), direction.shape[0], start.metric
     assert metric is not None
     direction = jnp.where(status == lm.RUNNING, direction, 0.0)
     origin = jax.vmap(lambda d: manifold.retract(model, manifold.identity_increment(model), d))(direction)
@@ -349,12 +361,12 @@ def _by_lbfgs(model: Model, solver: Solver, s: Here, equations: Equations, direc
             return jnp.sqrt(2.0 * value)
         return jnp.linalg.norm(dense.whiten(metric, equations.evaluate(equations.data, point(y)[0], 1.0)[0]))
 
-    tolerance = solver.tolerance * residual_scale(model)
-    y = jnp.zeros(direction.size, s.q.dtype)
-    found = lbfgs.minimise(objective, norm, tolerance, solver.max_iterations, y, status=status)
+    tolerance = config.tolerance * residual_scale(model)
+    y = jnp.zeros(direction.size, start.q.dtype)
+    found = lbfgs.minimise(objective, norm, tolerance, config.max_iterations, y, status=status)
     z, _ = point(found.y)
     J = equations.matrix(equations.data, equations.evaluate(equations.data, z, 1.0)[1])
-    one, zero = jnp.ones((), s.q.dtype), jnp.zeros((), s.q.dtype)
+    one, zero = jnp.ones((), start.q.dtype), jnp.zeros((), start.q.dtype)
     connected = branch.is_connected(equations.det_C, model, J) | ~branch.turns_far(model, z)
     ended = jnp.where((found.status == Status.CONVERGED) & ~connected, jnp.int8(Status.BRANCH), found.status)
     reached = jnp.where(ended == Status.CONVERGED, one, zero)

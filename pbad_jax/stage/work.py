@@ -4,32 +4,32 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.dynamics.instant import instant_of
-from pbad_jax.forces.force import Load, Point, field_of, is_conservative
+from pbad_jax.forces.force import Instant, Load, field_of, is_conservative
 from pbad_jax.kinematics import joint_field, manifold
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.stage import equation
-from pbad_jax.stage.equation import Equation, Here, Stages
+from pbad_jax.stage.equation import StageEquation, StageFields, StepStart
 
 
-def stage_work(model: Model, s: Here, eq: Equation, st: Stages) -> jax.Array:
+def stage_work(model: Model, start: StepStart, eq: StageEquation, st: StageFields) -> jax.Array:
     """Dt × the power at every stage of the forces that act there, (m,nforces) J."""
     V = equation.stage_rates(eq, st)
     v = jax.vmap(lambda z_i, u: joint_field.pullback(model, z_i, u))(st.z, V.joint) / eq.dt
-    q = jax.vmap(lambda z_i: manifold.compose_increment(model, s.q, z_i))(st.z)
+    q = jax.vmap(lambda z_i: manifold.compose_increment(model, start.q, z_i))(st.z)
 
     def at_stage(q, v, f, V, time):
-        return power(model, equation.point(model, s, q, v, f, V, time, eq.dt), "stages")
+        return power(model, equation.instant_at(model, start, q, v, f, V, time, eq.dt), "stages")
 
-    return eq.dt * jax.vmap(at_stage)(q, v, st.frames, V.T / eq.dt, s.time + eq.nodes * eq.dt)
+    return eq.dt * jax.vmap(at_stage)(q, v, st.frames, V.T / eq.dt, start.time + eq.nodes * eq.dt)
 
 
-def impulse_work(model: Model, s: Here, eq: Equation, st: Stages) -> jax.Array:
+def impulse_work(model: Model, start: StepStart, eq: StageEquation, st: StageFields) -> jax.Array:
     """The work of the forces that act once a step, over the displacements of the step, (nforces,) J."""
-    return eq.dt * power(model, equation.end_point(model, s, eq, st, eq.dt), "step")
+    return eq.dt * power(model, equation.end_instant(model, start, eq, st, eq.dt), "step")
 
 
-def power(model: Model, at: Point, where: str) -> jax.Array:
+def power(model: Model, at: Instant, where: str) -> jax.Array:
     """τ·v − <∂Q/∂T, V> of every force that acts `where`, at the "stages" or once a "step"; else zero. (nforces,) W."""
 
     def one(load: Load) -> jax.Array:

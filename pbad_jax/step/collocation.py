@@ -17,57 +17,69 @@ from pbad_jax.schemes import Scheme, extrapolation, radau
 from pbad_jax.solver import continuation
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation
-from pbad_jax.stage.equation import Equation, Here
-from pbad_jax.stage.problem import Equations, Outcome, Solver, displacements, find, of_stages, outcome, root, slight
+from pbad_jax.stage.equation import StageEquation, StepStart
+from pbad_jax.stage.problem import (
+    Equations,
+    SolverConfig,
+    StepResult,
+    displacements,
+    find,
+    is_small,
+    of_stages,
+    root,
+    step_result,
+)
 from pbad_jax.stage.work import impulse_work, stage_work
 
 
 class Begun(NamedTuple):
     """A step whose equation is set up: what its solve needs besides time k."""
 
-    eq: Equation
+    eq: StageEquation
     direction: jax.Array  # (m,nv) guess of the displacements
     status: jax.Array  # RUNNING, or a Status to be passed through
 
 
-def step(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: State, status) -> Outcome:
+def step(model: Model, scheme: Scheme, config: SolverConfig, dt, start: StepStart, state: State, status) -> StepResult:
     """All stages at once; before them, at the first step, the history node of schemes that have one."""
-    begun = begin(model, scheme, solver, dt, s, state, status)
-    found = find(model, solver, s, equations(model, scheme, solver, s, begun.eq), begun.direction, begun.status)
-    return end(model, scheme, solver, s, begun.eq, found)
+    begun = begin(model, scheme, config, dt, start, state, status)
+    found = find(model, config, start, equations(model, scheme, config, start, begun.eq), begun.direction, begun.status)
+    return end(model, scheme, config, start, begun.eq, found)
 
 
-def begin(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: State, status) -> Begun:
+def begin(model: Model, scheme: Scheme, config: SolverConfig, dt, start: StepStart, state: State, status) -> Begun:
     """All that comes before the solve."""
     z_h = None
     if scheme.has_history:
-        z_h, status = _history(model, scheme, solver, dt, s, state, status)
-    eq = equation.collocation(model, scheme, dt, s, z_h)
+        z_h, status = _history(model, scheme, config, dt, start, state, status)
+    eq = equation.collocation(model, scheme, dt, start, z_h)
     return Begun(eq, _guess(model, scheme, eq, state), status)
 
 
-def end(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equation, found: continuation.State) -> Outcome:
+def end(
+    model: Model, scheme: Scheme, config: SolverConfig, start: StepStart, eq: StageEquation, found: continuation.State
+) -> StepResult:
     """All that comes after it."""
-    if scheme.has_history and solver.retry and solver.method == "lm":
-        found = _from_radau(model, scheme, solver, s, eq, found)
-    z = root(equations(model, scheme, solver, s, eq), found.attempt.x, found.status == Status.CONVERGED)
-    st = equation.stages(model, s, z)
-    how = {"twin": solver.twin, "dense": solver.dense}
+    if scheme.has_history and config.retry and config.method == "lm":
+        found = _from_radau(model, scheme, config, start, eq, found)
+    z = root(equations(model, scheme, config, start, eq), found.attempt.x, found.status == Status.CONVERGED)
+    st = equation.stages(model, start, z)
+    how = {"twin": config.twin, "dense": config.dense}
     mass = operator.mass(model, jax.tree.map(lambda x: x[-1], st.frames), **how)
     v = equation.end_velocity(model, eq, st, mass, **how)
-    history = manifold.compose_increment(model, s.q, z[-2]) if scheme.m > 1 else s.q
-    work = jnp.zeros(0, s.q.dtype)
-    if solver.account:
-        work = jnp.asarray(scheme.weights, s.q.dtype) @ stage_work(model, s, eq, st)
-        work = work + impulse_work(model, s, eq, st)
-    return outcome(model, solver, s, found, z[-1], v, history, work)
+    history = manifold.compose_increment(model, start.q, z[-2]) if scheme.m > 1 else start.q
+    work = jnp.zeros(0, start.q.dtype)
+    if config.account:
+        work = jnp.asarray(scheme.weights, start.q.dtype) @ stage_work(model, start, eq, st)
+        work = work + impulse_work(model, start, eq, st)
+    return step_result(model, config, start, found, z[-1], v, history, work)
 
 
-def _guess(model: Model, scheme: Scheme, eq: Equation, state: State) -> jax.Array:
+def _guess(model: Model, scheme: Scheme, eq: StageEquation, state: State) -> jax.Array:
     """The displacements (m,nv) of the stages that the solve starts from: c dt v, or what the last step suggests.
 
-    p is the parabola through the last interior stage and q_k with the slope dt v at q_k, b its bend. Smooth motion goes
-    on along it, c dt v + c² b, where b is slight: after a step of another length, or where the motion whips, it is not.
+    p is the parabola through the last interior stage and q_k with the slope dt v at q_k, b its curvature. Smooth motion
+    goes on along it, c dt v + c² b, where b is small: after a step of another length, or where it whips, it is not.
     Where impulses act at the start of the step, v at its end does not say what comes: at rest it is −dt a/2, a what the
     impulse balances. There the guess is what the last step did: p(c) − p(0) = c dt v + ((c − 1)² − 1) b.
     """
@@ -80,16 +92,16 @@ def _guess(model: Model, scheme: Scheme, eq: Equation, state: State) -> jax.Arra
     known = state.has_history
     if acting(model, "step"):
         return jnp.where(known, plain + ((c - 1.0) ** 2 - 1.0) * b, plain)
-    return jnp.where(known & slight(b, line), plain + c**2 * b, plain)
+    return jnp.where(known & is_small(b, line), plain + c**2 * b, plain)
 
 
-def equations(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equation) -> Equations:
+def equations(model: Model, scheme: Scheme, config: SolverConfig, start: StepStart, eq: StageEquation) -> Equations:
     """What is to be solved."""
     det_C = float(np.linalg.det(scheme.C))
-    return of_stages(model, solver, s, eq, det_C=det_C, continuous=not scheme.has_history)
+    return of_stages(model, config, start, eq, det_C=det_C, continuous=not scheme.has_history)
 
 
-def _history(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: State, status):
+def _history(model: Model, scheme: Scheme, config: SolverConfig, dt, start: StepStart, state: State, status):
     """Increment (nq,) of the history node: the state's, or before the first step made from (q, v); and the status.
 
     "matched": a step backwards to the node with radau, of at least the scheme's order. "linear": q + h v, literally.
@@ -99,10 +111,10 @@ def _history(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: S
     if scheme.start == "linear":
         return jnp.where(state.has_history, known, _plus(model, h * state.v)), status
     backwards = radau(3 if scheme.order > 3 else 2)
-    newton = solver._replace(method="lm", objective="root", dense=True)
+    newton = config._replace(method="lm", objective="root", dense=True)
 
     def made(model, s, status, h):
-        s = equation.here(model, s, s.control, twin=solver.twin)
+        s = equation.step_start(model, s, s.control, twin=config.twin)
         eq = equation.collocation(model, backwards, h, s, None)
         found = find(
             model, newton, s, equations(model, backwards, newton, s, eq), eq.nodes[:, None] * (h * s.v), status
@@ -114,17 +126,19 @@ def _history(model: Model, scheme: Scheme, solver: Solver, dt, s: Here, state: S
         return jnp.broadcast_to(manifold.identity_increment(model), (backwards.m, model.nq)), status
 
     missing = ~state.has_history & (status == lm.RUNNING)
-    operands = jax.lax.stop_gradient((model, s, status, h))
-    z, after = batched.rarely(missing, none, made, *operands)
+    operands = jax.lax.stop_gradient((model, start, status, h))
+    z, after = batched.cond_if_any(missing, none, made, *operands)
 
     def attached(z):
-        eq = equation.collocation(model, backwards, h, s, None)
-        return root(equations(model, backwards, newton, s, eq), z, after == status)[-1]
+        eq = equation.collocation(model, backwards, h, start, None)
+        return root(equations(model, backwards, newton, start, eq), z, after == status)[-1]
 
     return jax.lax.cond(missing, attached, lambda z: known, z), after
 
 
-def _from_radau(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equation, found: continuation.State):
+def _from_radau(
+    model: Model, scheme: Scheme, config: SolverConfig, start: StepStart, eq: StageEquation, found: continuation.State
+):
     """A second attempt where the first failed, from the stages of radau(2) as the guess."""
 
     def again(model, s, eq, found):
@@ -132,16 +146,16 @@ def _from_radau(model: Model, scheme: Scheme, solver: Solver, s: Here, eq: Equat
         other = equation.collocation(model, first, eq.dt, s, None)
         running = jnp.int8(lm.RUNNING)
         line = other.nodes[:, None] * (eq.dt * s.v)
-        path = find(model, solver, s, equations(model, first, solver, s, other), line, running)
+        path = find(model, config, s, equations(model, first, config, s, other), line, running)
         weights = extrapolation(other.nodes, jnp.ones((), s.q.dtype), at=eq.nodes)
         direction = weights @ displacements(model, path.attempt.x)
-        second = find(model, solver, s, equations(model, scheme, solver, s, eq), direction, running)
+        second = find(model, config, s, equations(model, scheme, config, s, eq), direction, running)
         better = jax.tree.map(lambda a, b: jnp.where(second.status == Status.CONVERGED, a, b), second, found)
         return better._replace(iterations=found.iterations + path.iterations + second.iterations)
 
-    model, s, eq = jax.lax.stop_gradient((model, s, eq))
+    model, start, eq = jax.lax.stop_gradient((model, start, eq))
     retry = (found.status != Status.CONVERGED) & (found.iterations > 0)
-    return batched.rarely(retry, lambda model, s, eq, found: found, again, model, s, eq, found)
+    return batched.cond_if_any(retry, lambda model, s, eq, found: found, again, model, start, eq, found)
 
 
 def _plus(model: Model, delta: jax.Array) -> jax.Array:

@@ -20,10 +20,10 @@ from pbad_jax.solver import implicit
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation
 from pbad_jax.stage.branch import is_continuous
-from pbad_jax.stage.equation import Equation, Here
-from pbad_jax.stage.problem import Outcome, Solver, displacements, of_stages, outcome, slight, solve
+from pbad_jax.stage.equation import StageEquation, StepStart
+from pbad_jax.stage.problem import SolverConfig, StepResult, displacements, is_small, of_stages, solve, step_result
 from pbad_jax.stage.work import stage_work
-from pbad_jax.step.impulse import Kicked, kicked
+from pbad_jax.step.impulse import Impulse, apply_impulses
 
 
 class _Table(NamedTuple):
@@ -44,28 +44,28 @@ class _Done(NamedTuple):
     z: jax.Array
     v: jax.Array
     a: jax.Array
-    outcome: Outcome
+    outcome: StepResult
 
 
-def step(model: Model, scheme: Dirk, solver: Solver, dt, s: Here, state: State, status) -> Outcome:
+def step(model: Model, scheme: Dirk, config: SolverConfig, dt, start: StepStart, state: State, status) -> StepResult:
     """The stages in turn, in one compiled loop; the last one is the end of the step."""
     del state
-    dtype, n = s.q.dtype, len(scheme.A)
+    dtype, n = start.q.dtype, len(scheme.A)
     nodes = jnp.asarray(scheme.nodes, dtype)
     last = jnp.concatenate([jnp.zeros(1, dtype), nodes[:-1]])
     lower, weights = jnp.asarray(np.tril(scheme.A, -1), dtype), jnp.asarray(scheme.A[-1], dtype)
     table = _Table(lower, nodes, last, weights, scheme.gamma)
-    kick = kicked(model, solver, dt, s, status)
-    s, first = kick.here, _before(model, solver, kick, n)
-    out = jax.lax.fori_loop(0, n, lambda i, done: _stage(model, table, solver, dt, s, i, done), first).outcome
+    kick = apply_impulses(model, config, dt, start, status)
+    start, first = kick.start, _before(model, config, kick, n)
+    out = jax.lax.fori_loop(0, n, lambda i, done: _stage(model, table, config, dt, start, i, done), first).outcome
     return out._replace(status=jnp.where(out.status == lm.RUNNING, jnp.int8(Status.CONVERGED), out.status))
 
 
-def _before(model: Model, solver: Solver, kick: Kicked, n: int) -> _Done:
-    s, dtype = kick.here, kick.here.q.dtype
+def _before(model: Model, config: SolverConfig, kick: Impulse, n: int) -> _Done:
+    s, dtype = kick.start, kick.start.q.dtype
     fields = jax.tree.map(lambda x: jnp.zeros((n, *x.shape), dtype), s.V)
     identity = manifold.identity_increment(model)
-    none = Outcome(
+    none = StepResult(
         z=identity,
         v=s.v,
         history=s.q,
@@ -81,7 +81,7 @@ def _before(model: Model, solver: Solver, kick: Kicked, n: int) -> _Done:
     return _Done(fields, fields, identity, s.v, jnp.zeros_like(s.v), none)
 
 
-def _equation(table: _Table, dt, s: Here, i, done: _Done) -> Equation:
+def _equation(table: _Table, dt, start: StepStart, i, done: _Done) -> StageEquation:
     """Stage i minimises ‖T(q_i) − X‖²_M/2γ²dt² + Q, sums over j < i:
 
     X = T_k + dt Σ a_ij V_j + γ dt V_p,  V_p = V_k + dt Σ a_ij A_j.
@@ -89,51 +89,58 @@ def _equation(table: _Table, dt, s: Here, i, done: _Done) -> Equation:
     gamma = table.gamma
     V = jax.tree.map(lambda x: jnp.tensordot(table.A[i], x, axes=1), done.rates)
     W = jax.tree.map(lambda x: jnp.tensordot(table.A[i], x, axes=1), done.accelerations)
-    return Equation(
+    return StageEquation(
         dt=dt,
         nodes=table.nodes[i][None],
-        C=jnp.full((1, 1), 1 / gamma**2, s.q.dtype),
-        D=jnp.full((1, 1), 1 / gamma, s.q.dtype),
+        C=jnp.full((1, 1), 1 / gamma**2, start.q.dtype),
+        D=jnp.full((1, 1), 1 / gamma, start.q.dtype),
         accel=(
             None,
-            jax.tree.map(lambda v, v_k: -(v + gamma * dt * v_k)[None] / gamma**2, V, s.V),
+            jax.tree.map(lambda v, v_k: -(v + gamma * dt * v_k)[None] / gamma**2, V, start.V),
             jax.tree.map(lambda w: -w[None] / gamma, W),
         ),
         rate=(None, jax.tree.map(lambda v: -v[None] / gamma, V)),
     )
 
 
-def _stage(model: Model, table: _Table, solver: Solver, dt, s: Here, i, done: _Done) -> _Done:
+def _stage(model: Model, table: _Table, config: SolverConfig, dt, start: StepStart, i, done: _Done) -> _Done:
     """Solve stage i, and note its rate and its acceleration for those that follow."""
-    how = {"twin": solver.twin, "dense": solver.dense}
-    eq = _equation(table, dt, s, i, done)
+    how = {"twin": config.twin, "dense": config.dense}
+    eq = _equation(table, dt, start, i, done)
     direction = _guess(model, (table.nodes[i] - table.last[i]) * dt, done)
-    found, stage = solve(model, solver, s, of_stages(model, solver, s, eq), direction, done.outcome.status)
+    found, stage = solve(model, config, start, of_stages(model, config, start, eq), direction, done.outcome.status)
 
-    st = equation.stages(model, s, stage)
+    st = equation.stages(model, start, stage)
     z, f = stage[0], jax.tree.map(lambda x: x[0], st.frames)
     mass = operator.mass(model, f, **how)
     v = equation.end_velocity(model, eq, st, mass, **how)
-    a = _acceleration(model, table.gamma * dt, s, eq, st, v, mass, **how)
+    a = _acceleration(model, table.gamma * dt, start, eq, st, v, mass, **how)
     rate = Field(transforms.velocity_field(model, f, v), joint_field.rate(model, v, z))
     second = acceleration_field(model, f, z, v, a)
 
     work = done.outcome.work
-    if solver.account:
-        work = work + table.weights[i] * stage_work(model, s, eq, st)[0]
-    smooth = is_continuous(model, table.nodes[i] * dt, s.v, z, v)
-    ended = _together(done.outcome, outcome(model, solver, s, found, z, v, s.q, work), smooth)
+    if config.account:
+        work = work + table.weights[i] * stage_work(model, start, eq, st)[0]
+    smooth = is_continuous(model, table.nodes[i] * dt, start.v, z, v)
+    ended = _together(done.outcome, step_result(model, config, start, found, z, v, start.q, work), smooth)
     return _Done(_put(done.rates, i, rate, dt), _put(done.accelerations, i, second, dt**2), z, v, a, ended)
 
 
 def _guess(model: Model, t, done: _Done) -> jax.Array:
-    """The displacement (1,nv) that a stage starts from, t after the last: z + t v + t²/2 a where the bend is slight."""
-    line, bend = t * done.v, 0.5 * t**2 * done.a
-    return displacements(model, done.z[None]) + line + jnp.where(slight(bend, line), bend, 0.0)
+    """The displacement (1,nv) that a stage starts from, t after the last: z + t v + t²/2 a where that is small."""
+    line, curvature = t * done.v, 0.5 * t**2 * done.a
+    return displacements(model, done.z[None]) + line + jnp.where(is_small(curvature, line), curvature, 0.0)
 
 
 def _acceleration(
-    model: Model, gamma_dt, s: Here, eq: Equation, st: equation.Stages, v: jax.Array, mass: operator.Mass, **how
+    model: Model,
+    gamma_dt,
+    start: StepStart,
+    eq: StageEquation,
+    st: equation.StageFields,
+    v: jax.Array,
+    mass: operator.Mass,
+    **how,
 ) -> jax.Array:
     """The joint acceleration (nv,) at the projected rates v: M a = τ(v) − <∂T/∂q, Γ M>.
 
@@ -141,11 +148,11 @@ def _acceleration(
     much of that, so a = a(u) + (1 − (1 − W)³) M⁻¹(τ(v) − τ(u)), W = (M − γ dt ∂τ/∂v)⁻¹ M: a(v) but for terms of third
     order in dt ∂τ/∂v where they are small, and bounded where they are large.
     """
-    z, time, f = st.z[0], s.time + eq.nodes[0] * eq.dt, jax.tree.map(lambda x: x[0], st.frames)
-    q, rate = manifold.compose_increment(model, s.q, z), equation.stage_rates(eq, st)
+    z, time, f = st.z[0], start.time + eq.nodes[0] * eq.dt, jax.tree.map(lambda x: x[0], st.frames)
+    q, rate = manifold.compose_increment(model, start.q, z), equation.stage_rates(eq, st)
 
     def load(v, V):
-        return total_load(model, equation.point(model, s, q, v, f, V, time, eq.dt), "stages")
+        return total_load(model, equation.instant_at(model, start, q, v, f, V, time, eq.dt), "stages")
 
     solved = load(joint_field.pullback(model, z, rate.joint[0]) / eq.dt, rate.T[0] / eq.dt)
     inertial = matmul(transforms.centripetal_field(model, f, v), model.second_moment)
@@ -166,8 +173,8 @@ def _put(fields: Field, i, field: Field, scale) -> Field:
     return jax.tree.map(lambda all, x: all.at[i].set(scale * x), fields, field)
 
 
-def _together(done: Outcome, new: Outcome, smooth) -> Outcome:
-    """The Outcome of the stages so far: RUNNING while they converge; nothing more after one that does not."""
+def _together(done: StepResult, new: StepResult, smooth) -> StepResult:
+    """The StepResult of the stages so far: RUNNING while they converge; nothing more after one that does not."""
     going_on = jnp.where(smooth, jnp.int8(lm.RUNNING), jnp.int8(Status.BRANCH))
     new = new._replace(
         status=jnp.where(new.status == Status.CONVERGED, going_on, new.status),

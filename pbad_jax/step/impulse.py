@@ -20,36 +20,36 @@ from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import radau
 from pbad_jax.stage import equation
-from pbad_jax.stage.equation import Here
-from pbad_jax.stage.problem import Solver, of_stages, solve
+from pbad_jax.stage.equation import StepStart
+from pbad_jax.stage.problem import SolverConfig, of_stages, solve
 from pbad_jax.stage.work import impulse_work
 
 
-class Kicked(NamedTuple):
+class Impulse(NamedTuple):
     """Time k after the impulse."""
 
-    here: Here
+    start: StepStart
     status: jax.Array
     iterations: jax.Array
     work: jax.Array  # (nforces,) J; (0,) unless asked for
 
 
-def kicked(model: Model, solver: Solver, dt, s: Here, status) -> Kicked:
+def apply_impulses(model: Model, config: SolverConfig, dt, start: StepStart, status) -> Impulse:
     """V_k changed by the forces that act once a step; nothing where there are none."""
-    none = jnp.zeros(len(model.forces) if solver.account else 0, s.q.dtype)
+    none = jnp.zeros(len(model.forces) if config.account else 0, start.q.dtype)
     if not acting(model, "step"):
-        return Kicked(s, jnp.asarray(status, jnp.int8), jnp.zeros((), jnp.int32), none)
-    how = {"twin": solver.twin, "dense": solver.dense}
-    scheme = radau(2) if solver.dense else radau(1)
-    eq = equation.collocation(model, scheme, dt, s, None)
-    newton = solver._replace(method="lm", objective="root")
-    equations = of_stages(model, newton, s, eq, det_C=float(np.linalg.det(scheme.C)))
-    found, z = solve(model, newton, s, equations, eq.nodes[:, None] * (dt * s.v), status)
-    st = equation.stages(model, s, z)
-    load = equation.end_load(model, s, eq, st, dt)
-    mass = sweeps.mass(model, s.frames) if s.mass is None else s.mass
-    v = s.v + dt * operator.solve(model, mass, generalised_force(model, s.frames, load, **how))
-    work = impulse_work(model, s, eq, st) if solver.account else none
-    here = s._replace(v=v, V=Field(transforms.velocity_field(model, s.frames, v), joint_field.rate(model, v)))
+        return Impulse(start, jnp.asarray(status, jnp.int8), jnp.zeros((), jnp.int32), none)
+    how = {"twin": config.twin, "dense": config.dense}
+    scheme = radau(2) if config.dense else radau(1)
+    eq = equation.collocation(model, scheme, dt, start, None)
+    newton = config._replace(method="lm", objective="root")
+    equations = of_stages(model, newton, start, eq, det_C=float(np.linalg.det(scheme.C)))
+    found, z = solve(model, newton, start, equations, eq.nodes[:, None] * (dt * start.v), status)
+    st = equation.stages(model, start, z)
+    load = equation.end_load(model, start, eq, st, dt)
+    mass = sweeps.mass(model, start.frames) if start.mass is None else start.mass
+    v = start.v + dt * operator.solve(model, mass, generalised_force(model, start.frames, load, **how))
+    work = impulse_work(model, start, eq, st) if config.account else none
+    here = start._replace(v=v, V=Field(transforms.velocity_field(model, start.frames, v), joint_field.rate(model, v)))
     solved = found.status == Status.CONVERGED
-    return Kicked(here, jnp.where(solved, jnp.asarray(status, jnp.int8), found.status), found.iterations, work)
+    return Impulse(here, jnp.where(solved, jnp.asarray(status, jnp.int8), found.status), found.iterations, work)

@@ -14,7 +14,7 @@ from pbad_jax.errors import OptionError
 from pbad_jax.forces.force import acting, is_conservative
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import NAMES, Dirk, Scheme, Variational, radau
-from pbad_jax.stage.problem import Solver
+from pbad_jax.stage.problem import SolverConfig
 
 DEFAULT_TOLERANCE = {
     "lm": {"float64": 1e-11, "float32": 2e-6},
@@ -135,14 +135,14 @@ def _choice(option: str, value, allowed: tuple[str, ...]) -> str:
     return value
 
 
-def solver(options: Options, model: Model) -> Solver:
+def resolve(options: Options, model: Model) -> SolverConfig:
     """What the options come to for this model.
 
     Raises:
         OptionError: a tolerance below what the dtype resolves, or an energy wanted of forces without one.
     """
     _check_impulses(options, model)
-    return Solver(
+    return SolverConfig(
         tolerance=_tolerance(options, model.dtype),
         max_iterations=options.max_iterations,
         method=options.solver,

@@ -17,12 +17,12 @@ from pbad_jax.solver import implicit
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation
 from pbad_jax.stage.branch import is_continuous
-from pbad_jax.stage.equation import Here
-from pbad_jax.stage.problem import Outcome, Solver
+from pbad_jax.stage.equation import StepStart
+from pbad_jax.stage.problem import SolverConfig, StepResult
 from pbad_jax.stage.work import exact_where_known
 from pbad_jax.step import collocation, dirk, substeps, variational
 from pbad_jax.step.info import StepInfo, has_gradient, names
-from pbad_jax.step.options import Options, solver
+from pbad_jax.step.options import Options, resolve
 
 
 def make_step(options: Options):
@@ -48,7 +48,7 @@ def make_step(options: Options):
         raise OptionError(f"make_step takes Options; got {type(options).__name__}: write Options(dt=0.05)")
 
     def step(model: Model, state: State, control: jax.Array | None = None, dt=None) -> tuple[State, StepInfo]:
-        control, how = checked(model, state, control), solver(options, model)
+        control, how = checked(model, state, control), resolve(options, model)
         whole = implicit.checkpointed(functools.partial(step_once, options.scheme, how, options.failed_gradient))
         dt = jnp.asarray(options.dt if dt is None else dt, model.dtype)
         if options.on_failure == "freeze":
@@ -67,30 +67,36 @@ class Prepared(NamedTuple):
     model: Model
     state: State
     control: jax.Array  # (nu,)
-    here: Here
+    start: StepStart
     status: jax.Array  # RUNNING, or why this step is not to be solved
 
 
-def step_once(scheme, how: Solver, failed: str, model: Model, control, dt, state: State) -> tuple[State, StepInfo]:
+def step_once(
+    scheme, config: SolverConfig, failed: str, model: Model, control, dt, state: State
+) -> tuple[State, StepInfo]:
     """One step of length dt: solve, judge, and keep the last good state where it failed."""
-    s = prepare(how, model, control, state)
-    found = METHODS[type(scheme)](s.model, scheme, how, dt, s.here, s.state, s.status)
-    return finish(how, failed, dt, state, s, found)
+    s = prepare(config, model, control, state)
+    found = METHODS[type(scheme)](s.model, scheme, config, dt, s.start, s.state, s.status)
+    return finish(config, failed, dt, state, s, found)
 
 
-def prepare(how: Solver, model: Model, control, state: State) -> Prepared:
+def prepare(config: SolverConfig, model: Model, control, state: State) -> Prepared:
     """All that comes before the solve and does not depend on the scheme."""
     status = _status_before(model, state, control)
-    model, state, control = _sound(model, state, control)
-    return Prepared(model, state, control, equation.here(model, state, control, twin=how.twin, dense=how.dense), status)
+    model, state, control = _finite_inputs(model, state, control)
+    return Prepared(
+        model, state, control, equation.step_start(model, state, control, twin=config.twin, dense=config.dense), status
+    )
 
 
-def prepare_again(model: Model, control, state: State, here: Here, status) -> Prepared:
+def prepare_again(model: Model, control, state: State, start: StepStart, status) -> Prepared:
     """What `begin` returned, where only `here` and `status` were kept of it."""
-    return Prepared(*_sound(model, state, control), here, status)
+    return Prepared(*_finite_inputs(model, state, control), start, status)
 
 
-def finish(how: Solver, failed: str, dt, given: State, s: Prepared, found: Outcome) -> tuple[State, StepInfo]:
+def finish(
+    config: SolverConfig, failed: str, dt, given: State, s: Prepared, found: StepResult
+) -> tuple[State, StepInfo]:
     """The state after the step, `given` itself where it failed, and its StepInfo."""
     model, state, control = s.model, s.state, s.control
     status = _continuity(model, dt, state.v, found)
@@ -110,7 +116,7 @@ def finish(how: Solver, failed: str, dt, given: State, s: Prepared, found: Outco
         status=status,
     )
     work = numerical = None
-    if how.account:
+    if config.account:
         work = exact_where_known(model, state, after, jnp.where(good, found.work, 0.0), control)
         gained = energy.kinetic_energy(model, after) - energy.kinetic_energy(model, state)
         numerical = gained - jnp.sum(work)
@@ -125,13 +131,13 @@ def finish(how: Solver, failed: str, dt, given: State, s: Prepared, found: Outco
         grad_ok=has_gradient(status, found.condition),
         work=work,
         numerical_work=numerical,
-        condition=found.condition if how.condition else None,
+        condition=found.condition if config.condition else None,
         **names(model),
     )
     return after, info
 
 
-def _sound(model: Model, state: State, control: jax.Array) -> tuple[Model, State, jax.Array]:
+def _finite_inputs(model: Model, state: State, control: jax.Array) -> tuple[Model, State, jax.Array]:
     """The same with harmless numbers where there are NaN, for whatever is computed on the way to a failure.
 
     Their derivatives would be 0 · NaN, and reach other lanes through what these share.
@@ -164,7 +170,7 @@ def _status_before(model: Model, state: State, control: jax.Array) -> jax.Array:
     return jnp.where(state.status == Status.CONVERGED, status, int(Status.FROZEN)).astype(jnp.int8)
 
 
-def _continuity(model: Model, dt, v_old, found: Outcome) -> jax.Array:
+def _continuity(model: Model, dt, v_old, found: StepResult) -> jax.Array:
     """BRANCH where a converged root is not continuous with the start, NONFINITE_EVAL where its rates are not finite."""
     smooth = is_continuous(model, dt, v_old, found.z, found.v)
     status = jnp.where(smooth, found.status, int(Status.BRANCH))

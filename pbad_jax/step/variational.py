@@ -16,40 +16,42 @@ from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.schemes import Variational
 from pbad_jax.stage import equation
-from pbad_jax.stage.equation import Here
-from pbad_jax.stage.problem import Equations, Outcome, Solver, outcome, solve
+from pbad_jax.stage.equation import StepStart
+from pbad_jax.stage.problem import Equations, SolverConfig, StepResult, solve, step_result
 from pbad_jax.stage.work import power
-from pbad_jax.step.impulse import kicked
+from pbad_jax.step.impulse import apply_impulses
 
 
-def step(model: Model, scheme: Variational, solver: Solver, dt, s: Here, state: State, status) -> Outcome:
+def step(
+    model: Model, scheme: Variational, config: SolverConfig, dt, start: StepStart, state: State, status
+) -> StepResult:
     """Solve p_k = <∂T_k/∂q, (T_{k+1} − T_k) M>/dt − dt τ_k/2 for q_{k+1}; then p_{k+1} from the same at q_{k+1}."""
     del scheme, state
-    kick = kicked(model, solver, dt, s, status)
-    s = kick.here
-    first = equation.point(model, s, s.q, s.v, s.frames, s.V.T, s.time, dt)
-    tau = generalised_force(model, s.frames, total_load(model, first, "stages"), twin=solver.twin)
-    assert s.mass is not None  # options.py sees to it
+    kick = apply_impulses(model, config, dt, start, status)
+    start = kick.start
+    first = equation.instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
+    tau = generalised_force(model, start.frames, total_load(model, first, "stages"), twin=config.twin)
+    assert start.mass is not None  # options.py sees to it
     equations = Equations(
-        data=(model, s._replace(mass=None, metric=None), dt, s.mass @ s.v, tau),
-        evaluate=functools.partial(_evaluate, solver.twin),
-        matrix=functools.partial(_matrix, solver.twin),
-        residual=functools.partial(_residual, solver.twin),
-        nodes=jnp.ones(1, s.q.dtype),
+        data=(model, start._replace(mass=None, metric=None), dt, start.mass @ start.v, tau),
+        evaluate=functools.partial(_evaluate, config.twin),
+        matrix=functools.partial(_matrix, config.twin),
+        residual=functools.partial(_residual, config.twin),
+        nodes=jnp.ones(1, start.q.dtype),
     )
-    found, z = solve(model, solver, s, equations, (dt * s.v)[None], kick.status)
-    st = equation.stages(model, s, z)
+    found, z = solve(model, config, start, equations, (dt * start.v)[None], kick.status)
+    st = equation.stages(model, start, z)
     delta, f = jax.tree.map(lambda x: x[0], (st.delta, st.frames))
-    mass = operator.mass(model, f, twin=solver.twin)
-    free = operator.solve(model, mass, _tested_at(model, f, z[0], delta, solver.twin) / dt)
-    q = manifold.compose_increment(model, s.q, z[0])
-    v = _half_kick(model, s, q, free, f, mass, dt, solver.twin)
+    mass = operator.mass(model, f, twin=config.twin)
+    free = operator.solve(model, mass, _tested_at(model, f, z[0], delta, config.twin) / dt)
+    q = manifold.compose_increment(model, start.q, z[0])
+    v = _half_kick(model, start, q, free, f, mass, dt, config.twin)
     work = kick.work
-    if solver.account:
+    if config.account:
         V = transforms.velocity_field(model, f, v)
-        last = equation.point(model, s, q, v, f, V, s.time + dt, dt)
+        last = equation.instant_at(model, start, q, v, f, V, start.time + dt, dt)
         work = work + sum(0.5 * dt * power(model, end, "stages") for end in (first, last))
-    out = outcome(model, solver, s, found, z[0], v, s.q, work)
+    out = step_result(model, config, start, found, z[0], v, start.q, work)
     return out._replace(iterations=out.iterations + kick.iterations)
 
 
@@ -90,9 +92,9 @@ def _joint_matrix(model: Model, z: jax.Array) -> jax.Array:
     return model.armature[:, None] * joint_field.full(model, by_z)[0, 1]
 
 
-def _half_kick(model: Model, s: Here, q, v, f, mass, dt, twin) -> jax.Array:
+def _half_kick(model: Model, start: StepStart, q, v, f, mass, dt, twin) -> jax.Array:
     """The v (nv,) with mass (v − v_free) = dt τ(q, v)/2, by one Newton step: exact for forces linear in v."""
-    at = equation.point(model, s, q, v, f, transforms.velocity_field(model, f, v), s.time + dt, dt)
+    at = equation.instant_at(model, start, q, v, f, transforms.velocity_field(model, f, v), start.time + dt, dt)
     load = total_load(model, at, "stages")
     damping = damping_of(model, f, load, 0.5 * dt)
     matrix = mass if damping is None else damped(model, f, mass, damping)
