@@ -33,7 +33,7 @@ from pbad_jax.model.state import State
 from pbad_jax.rollouts.rollout import Trajectory
 from pbad_jax.schemes import NAMES
 from pbad_jax.step.info import StepInfo
-from pbad_jax.step.options import Options
+from pbad_jax.step.options import Options, scheme_of
 
 BUILT_IN = ("chain:10", "swimmer", "spider")
 SWING = 0.2  # of sqrt(g / length): the sideways rate with which the chain starts
@@ -337,8 +337,7 @@ def _roll_out(model: Model, state: State, steps: int, options: Options) -> _Run:
     def roll(model, state):
         return pbad.rollout(model, state, n_steps=steps, options=options)
 
-    assert not isinstance(options.scheme, str)
-    _say(f"{model!r}: compiling {steps} steps of {options.scheme.name} ... ", end="")
+    _say(f"{model!r}: compiling {steps} steps of {scheme_of(options).name} ... ", end="")
     began = time.perf_counter()
     with _interruptible():
         compiled = jax.jit(roll).lower(model, state).compile()
@@ -366,11 +365,10 @@ def _interruptible() -> Iterator[None]:
 
 def _print_summary(args, model: Model, options: Options, state: State, run: _Run, idle: list[str]) -> None:
     t, status, steps = model.topology, run.info.status, len(run.traj.time)
-    assert not isinstance(options.scheme, str)
     span = steps * options.dt
     rows = [("model", f"{t.name}: {t.n_bodies} bodies, {t.nv} degrees of freedom, {jnp.dtype(model.dtype).name}")]
     rows += [("", x) for x in idle]
-    rows += [("steps", f"{steps} of {options.dt:g} s with {options.scheme.name}, {span:g} s in all")]
+    rows += [("steps", f"{steps} of {options.dt:g} s with {scheme_of(options).name}, {span:g} s in all")]
     if abs(span - args.time) > 1e-9 * max(span, args.time):
         rows += [("", f"--time {args.time:g} is no multiple of --dt {options.dt:g}; it was rounded to {span:g} s")]
     rows += _failures(run, options.dt)

@@ -33,9 +33,8 @@ import dataclasses
 import functools
 import numbers
 import warnings
+from typing import ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import OptionError
@@ -70,6 +69,7 @@ class Scheme:
     d: Row = ()
     history_node: float = 0.0
     start: str = "matched"
+    kind: ClassVar[str] = "collocation"  # which method makes the step; its m stages are solved together
 
     @property
     def m(self) -> int:
@@ -80,6 +80,11 @@ class Scheme:
     def has_history(self) -> bool:
         """Whether a step needs a configuration before q_k."""
         return bool(self.c)
+
+    @property
+    def has_energy(self) -> bool:
+        """Whether each solve minimises an energy, by one unknown configuration: what the sweeps can do, too."""
+        return self.m == 1
 
     @property
     def weights(self) -> Row:
@@ -223,7 +228,8 @@ class Dirk:
         """The diagonal entry."""
         return self.A[0][0]
 
-    m, has_history = 1, False
+    kind: ClassVar[str] = "dirk"
+    m, has_history, has_energy = 1, False, True
 
     def __repr__(self) -> str:
         return f"<scheme {self.name}: {len(self.A)} stages in turn, order {self.order}>"
@@ -273,7 +279,8 @@ class Variational:
 
     name: str = "variational"
     order: int = 2
-    m, has_history, nodes = 1, False, (1.0,)
+    kind: ClassVar[str] = "variational"
+    m, has_history, has_energy, nodes = 1, False, False, (1.0,)
 
     def __repr__(self) -> str:
         return "<scheme variational: symplectic, order 2>"
@@ -290,17 +297,7 @@ def variational() -> Variational:
     return Variational()
 
 
-def extrapolation(nodes: jax.Array, ratio: jax.Array, at: jax.Array | None = None) -> jax.Array:
-    """(n,m) weights: the polynomial through (0, 0) and (α_j, z_j), read at ratio · `at` (n,), default the nodes."""
-    nodes = jnp.concatenate([jnp.zeros(1, nodes.dtype), nodes])
-    at = ratio * (nodes[1:] if at is None else at)
-    rows = []
-    for j in range(1, len(nodes)):
-        others = [k for k in range(len(nodes)) if k != j]
-        factors = [(at - nodes[k]) / (nodes[j] - nodes[k]) for k in others]
-        rows.append(jnp.prod(jnp.stack(factors), axis=0))
-    return jnp.stack(rows, axis=1)
-
+AnyScheme = Scheme | Dirk | Variational
 
 NAMES = {
     **{f"radau{s}": functools.partial(radau, s) for s in (1, 2, 3)},

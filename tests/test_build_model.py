@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import DTYPE, TOL, TOPOLOGIES, assert_close, random_bodies, random_inertia, random_model, random_q
+from mechanics import joint_acceleration, mass_com_inertia
 
 import pbad_jax as pbad
 from pbad_jax import Body, Joint
 from pbad_jax.atom.parallel import mass_matrix
-from pbad_jax.dynamics.instant import joint_acceleration
 from pbad_jax.kinematics import transforms
 from pbad_jax.model import inertia
 
@@ -38,7 +38,7 @@ def test_second_moment_by_sampling():
     homogeneous = np.c_[p, np.ones(50)]
     M = homogeneous.T @ (m[:, None] * homogeneous)
     assert_close(inertia.second_moment(m.sum(), com, I), M, 1e-14)
-    mass, back_com, back_I = inertia.mass_com_inertia(M)
+    mass, back_com, back_I = mass_com_inertia(M)
     assert_close([mass, *back_com, *np.ravel(back_I)], [m.sum(), *com, *np.ravel(I)], 1e-13)
     assert_close(inertia.inertia_from_central_moment(inertia.central_moment(I)), I, 1e-14)
 
@@ -136,7 +136,7 @@ def test_a_body_split_into_two_welded_halves():
     m1, m2, c1, c2 = 1.3, 0.4, rng.normal(size=3), rng.normal(size=3)
     I1, I2 = random_inertia(rng, m1), random_inertia(rng, m2)
     M = inertia.second_moment(m1, c1, I1) + inertia.second_moment(m2, c2, I2)
-    mass, com, I = inertia.mass_com_inertia(M)
+    mass, com, I = mass_com_inertia(M)
     joints = [Joint("universal", name="u", anchor=(0.1, 0.2, 0.3))]
     whole = pbad.build_model([Body("a", mass, com, I, joints=joints), Body("tip", 1, inertia=I3, parent=0,
                               joints=[Joint("ball", name="b")], position=(0, 0, 1))])  # fmt: skip

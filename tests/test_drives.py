@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import FLOAT32, TOL, Case, assert_close
+from mechanics import joint_acceleration
 from test_force_physics import failed, run
 from test_linear_solver import both
 from test_objectives import SCHEMES, draw
@@ -18,7 +19,6 @@ from test_objectives import SCHEMES, draw
 import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Joint, forces
 from pbad_jax.cli import main
-from pbad_jax.dynamics.instant import joint_acceleration
 from pbad_jax.forces.force import Load, instant, total_load
 from pbad_jax.kinematics import manifold
 

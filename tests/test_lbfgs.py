@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import DTYPE, FLOAT32, assert_close, random_model, random_q
+from mechanics import residual_and_matrix
 
 import pbad_jax as pbad
 from pbad_jax.kinematics import manifold
@@ -16,7 +17,6 @@ from pbad_jax.math.small import matmul
 from pbad_jax.model import joints
 from pbad_jax.solver import lbfgs
 from pbad_jax.stage import equation
-from pbad_jax.stage.matrix import residual_and_matrix
 
 S = pbad.Status
 

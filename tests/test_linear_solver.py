@@ -1,5 +1,6 @@
 """Steps by tree sweeps equal steps by dense factorisation; so do the residual and the matrix they start from."""
 
+import dataclasses
 import functools
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import DTYPE, FLOAT32, TOL, Case, assert_close
+from mechanics import residual_and_matrix
 from test_dynamics import free_tree, moving
 from test_objectives import SCHEMES, draw
 
@@ -14,7 +16,6 @@ import pbad_jax as pbad
 from pbad_jax.atom import sweeps
 from pbad_jax.kinematics import manifold
 from pbad_jax.stage import equation
-from pbad_jax.stage.matrix import residual_and_matrix, residual_and_tree
 from pbad_jax.step import options
 
 
@@ -24,7 +25,7 @@ def both(model, scheme, dt, q, v, q_h, z, control):
     z_h = manifold.increment_between(model, q, q_h) if scheme.has_history else None
     eq = equation.collocation(model, scheme, dt, s, z_h)
     r, J = residual_and_matrix(model, s, eq, z)
-    r_tree, M = residual_and_tree(model, s, eq, z)
+    r_tree, M = residual_and_matrix(model, dataclasses.replace(s, recurrence="sweeps"), eq, z)
     J_tree = jax.vmap(lambda x: sweeps.multiply(model, M, x), out_axes=1)(jnp.eye(model.nv, dtype=r.dtype))
     return r, J, r_tree, J_tree, sweeps.solve(model, M, r)
 
@@ -67,7 +68,7 @@ def test_many_lanes():
 
 def test_auto_takes_the_tree_for_large_models_and_says_where_it_cannot():
     def dense(model, **how):
-        return options.resolve(pbad.Options(dt=0.1, **how), model).dense
+        return options.resolve(pbad.Options(dt=0.1, **how), model).recurrence == "parallel"
 
     small, large = pbad.chain(2), pbad.chain(options.LARGE // 2)
     assert dense(small, scheme="radau1") and not dense(large, scheme="radau1")
@@ -85,5 +86,5 @@ def test_loops_are_not_for_the_tree_solve(monkeypatch):
     state = pbad.make_state(loop)
     with pytest.raises(pbad.OptionError, match="'tree', but Attachment couples links"):
         jax.eval_shape(pbad.make_step(pbad.Options(dt=0.01, scheme="radau1", linear_solver="tree")), loop, state)
-    assert not options.resolve(pbad.Options(dt=0.01, scheme="radau1"), chain).dense
-    assert options.resolve(pbad.Options(dt=0.01, scheme="radau1"), loop).dense
+    words = [options.resolve(pbad.Options(dt=0.01, scheme="radau1"), m).recurrence for m in (chain, loop)]
+    assert words == ["sweeps", "parallel"]

@@ -12,11 +12,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from mechanics import joint_acceleration
 
 import pbad_jax as pbad
 from pbad_jax import forces
 from pbad_jax.atom import parallel
-from pbad_jax.dynamics.instant import joint_acceleration
 from pbad_jax.forces.force import instant
 from pbad_jax.io import mjcf
 from pbad_jax.io.load import LoadReport

@@ -27,15 +27,14 @@ from helpers import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from mechanics import joint_acceleration, residual_and_matrix
 from mjcf import mujoco, mujoco_model
 
 import pbad_jax as pbad
 from pbad_jax.atom import operator
-from pbad_jax.dynamics.instant import joint_acceleration
 from pbad_jax.forces.force import instant, total_load
 from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.stage import equation
-from pbad_jax.stage.matrix import residual_and_matrix
 
 SCHEMES = {s.name: s for s in (pbad.radau(1), pbad.radau(2), pbad.radau(3), pbad.legendre(2), pbad.legendre(3))}
 
@@ -165,14 +164,14 @@ def library(model, scheme, dt, q, v, q_h, z, control, twin):
     """Residual and matrix, and the matrix by jacfwd of the residual covector in exponential coordinates."""
     state = dataclasses.replace(pbad.make_state(model), q=q, v=v, history=q_h, has_history=jnp.asarray(True))
     z_h = manifold.increment_between(model, q, q_h) if scheme.has_history else None
-    s = equation.step_start(model, state, control, twin=twin)
+    s = equation.step_start(model, state, control, twin)
     eq = equation.collocation(model, scheme, dt, s, z_h)
-    r, J = residual_and_matrix(model, s, eq, z, twin=twin)
+    r, J = residual_and_matrix(model, s, eq, z)
 
     def covector(delta):
         delta = delta.reshape(scheme.m, -1)
         moved = jax.vmap(lambda z_i, d: manifold.retract(model, z_i, d))(z, delta)
-        r = residual_and_matrix(model, s, eq, moved, twin=twin)[0].reshape(scheme.m, -1)
+        r = residual_and_matrix(model, s, eq, moved)[0].reshape(scheme.m, -1)
         for _, y in ball_slices(model):
             r = r.at[:, y : y + 3].set(jax.vmap(right_jacobian_transposed)(delta[:, y : y + 3], r[:, y : y + 3]))
         return r.reshape(-1)
@@ -348,7 +347,7 @@ def continuous(model, q, v, u):
     state = dataclasses.replace(pbad.make_state(model), q=q, v=v)
     return {
         "qacc": joint_acceleration(model, q, v, zero, u),
-        "serial": joint_acceleration(model, q, v, zero, u, twin="serial"),
+        "serial": joint_acceleration(model, q, v, zero, u, "serial"),
         "mass": mass,
         "energy": pbad.kinetic_energy(model, state),
         "momentum": (pbad.linear_momentum(model, state), pbad.angular_momentum(model, state)),

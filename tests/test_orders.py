@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from mechanics import joint_acceleration
 from scipy.integrate import solve_ivp
 
 import pbad_jax as pbad
-from pbad_jax.dynamics.instant import joint_acceleration
 from pbad_jax.kinematics import manifold, transforms
 
 pytestmark = [pytest.mark.float64, pytest.mark.filterwarnings("ignore:legendre:UserWarning")]

@@ -12,7 +12,7 @@ from pbad_jax.kinematics import manifold
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.step.info import StepInfo
-from pbad_jax.step.options import Options
+from pbad_jax.step.options import Options, scheme_of
 from pbad_jax.step.step import make_step
 
 
@@ -62,8 +62,7 @@ def linearize(model: Model, state: State, control=None, options: Options | None 
 
 @functools.partial(jax.jit, static_argnames="options")
 def _linearize(model: Model, state: State, control, dt, options: Options) -> Linearization:
-    assert not isinstance(options.scheme, str)
-    step, nv, history = make_step(options), model.nv, options.scheme.has_history
+    step, nv, history = make_step(options), model.nv, scheme_of(options).has_history
     control = jnp.zeros(model.nu, model.dtype) if control is None else jnp.asarray(control, model.dtype)
     n = (3 if history else 2) * nv
 

@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.kinematics.transforms import Frames
+from pbad_jax.kinematics.transforms import Frames, transforms_parallel
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
 from pbad_jax.math.rotations import hat
@@ -123,6 +123,11 @@ def _add(x: jax.Array, index: jax.Array, value: jax.Array) -> jax.Array:
 # --- the matrix ------------------------------------------------------------------------------------------
 
 
+def world_transforms(model: Model, L: jax.Array) -> jax.Array:
+    """T (N,3,4) from the local transforms L (N,3,4); O(log N) deep."""
+    return transforms_parallel(model, L)
+
+
 def pullback(model: Model, f: Frames, A: jax.Array) -> jax.Array:
     """Σ_l <∂T^l/∂q_x, A^l> (nv,) by one sweep, in O(N); parallel.pullback. A: (N,3,4) field."""
     B = subtree_sum(model, matmul(A, transpose(homogeneous(f.T))))
@@ -140,9 +145,9 @@ class NewtonMatrix(NamedTuple):
     form: jax.Array | None = None  # (N,6,6) of the links' own forces, on twists; need not be symmetric
 
 
-def mass(model: Model, f: Frames) -> NewtonMatrix:
-    """The mass matrix, armature included."""
-    return NewtonMatrix(f, 1.0, jnp.zeros_like(f.T), model.armature)
+def mass_matrix(model: Model, f: Frames) -> NewtonMatrix:
+    """The mass matrix, armature included; parallel.mass_matrix."""
+    return NewtonMatrix(f, jnp.ones((), f.T.dtype), jnp.zeros_like(f.T), model.armature)
 
 
 def link_terms(model: Model, J: NewtonMatrix) -> tuple[jax.Array, jax.Array]:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from pbad_jax.kinematics.manifold import identity_increment
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
-from pbad_jax.math.small import matmul, transpose
+from pbad_jax.math.small import matmul, small_sum, transpose
 from pbad_jax.model.model import Model
 
 
@@ -111,13 +111,27 @@ def table(model: Model, W: jax.Array, z: jax.Array, u: jax.Array, known: jax.Arr
     return value, Slopes(W, through_j + through_i)
 
 
-def full(model: Model, slopes: Slopes) -> jax.Array:
-    """Slopes as (m,m) where there is no ball (the same for every degree of freedom), else (m,m,nv,nv)."""
-    if slopes.balls is None:
-        return slopes.scalar
-    t, W = tree(model.topology), slopes.scalar
-    by_z = jnp.zeros((*W.shape, model.nv, model.nv), W.dtype).at[:, :, t.scalar_v, t.scalar_v].set(W[:, :, None])
-    return by_z.at[:, :, t.ball_v[:, :, None], t.ball_v[:, None, :]].set(slopes.balls)
+def chained(model: Model, slope: jax.Array, by_z: Slopes) -> jax.Array:
+    """Slope_i by_z_ij (m,m,nv,nv), the chain rule for a joint force's derivative `slope` (m,nv,nv) or (1,nv,nv)."""
+    balls = tree(model.topology).ball_v
+    product = slope[:, None] * by_z.scalar[:, :, None, None]
+    if by_z.balls is None:
+        return product
+    columns = slope[:, None][..., balls]  # (m,1,nv,nball,3)
+    return product.at[..., balls].set(small_sum(columns[..., None] * by_z.balls[:, :, None], axis=-2))
+
+
+def with_ball_blocks(model: Model, matrix: jax.Array, blocks: jax.Array | None) -> jax.Array:
+    """A matrix (...,nv,nv) whose blocks on the balls are `blocks` (...,nball,3,3); None: there are none."""
+    if blocks is None:
+        return matrix
+    balls = tree(model.topology).ball_v
+    return matrix.at[..., balls[:, :, None], balls[:, None, :]].set(blocks)
+
+
+def log_slopes(model: Model, z: jax.Array) -> jax.Array:
+    """∂ log(z)/∂z of the balls at an increment z (nq,): Jr⁻¹, (nball,3,3)."""
+    return rotations.right_jacobian_inverse(rotations.quaternion_log(z[tree(model.topology).ball_q]))
 
 
 def as_matrix(slope: jax.Array) -> jax.Array:

@@ -165,29 +165,6 @@ def velocity_field(model: Model, f: Frames, v: jax.Array) -> jax.Array:
     return matmul(twist_matrix(twist), homogeneous(f.T))
 
 
-def transforms_derivative(model: Model, q: jax.Array) -> jax.Array:
-    """∂T^l/∂q_x, all entries, (N,nv,3,4). For tests and users; the recurrences never form it."""
-    f = frames(model, q)
-    dT = matmul(twist_matrix(f.s)[None], homogeneous(f.T)[:, None])
-    return dT * tree(model.topology).dof_above_link.T[:, :, None, None].astype(dT.dtype)
-
-
-def transforms_second_derivative(model: Model, q: jax.Array) -> jax.Array:
-    """∂²T^l/∂q_x∂q_y in exponential coordinates about q, all entries, (N,nv,nv,3,4).
-
-    ŝ_x ŝ_y T^l for x above y; on one link (a ball) the symmetric half of both orders.
-    """
-    f = frames(model, q)
-    t = tree(model.topology)
-    s = homogeneous(twist_matrix(f.s), last=0.0)
-    P = matmul(s[:, None], s[None, :])  # ŝ_x ŝ_y
-    W = jnp.asarray(t.dof_order, P.dtype)[..., None, None]
-    both = W * P + jnp.swapaxes(W * P, 0, 1)
-    moved = np.minimum(t.dof_above_link[:, None], t.dof_above_link[None, :])  # (nv,nv,N)
-    ddT = matmul(both[None], homogeneous(f.T)[:, None, None])[..., :3, :]
-    return ddT * jnp.asarray(np.moveaxis(moved, -1, 0), P.dtype)[..., None, None]
-
-
 # --- what users ask for ----------------------------------------------------------------------------------
 
 

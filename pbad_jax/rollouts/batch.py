@@ -15,9 +15,8 @@ from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.rollouts import interleaved
 from pbad_jax.rollouts.rollout import Trajectory
-from pbad_jax.schemes import Scheme
 from pbad_jax.step.info import StepInfo
-from pbad_jax.step.options import Options
+from pbad_jax.step.options import Options, scheme_of
 from pbad_jax.step.step import make_step
 
 CPU_TILE = 32  # quicker than 128 side by side, even lanes or uneven (benchmarks/results/batch.json)
@@ -143,7 +142,7 @@ def run(model: Model, states: State, controls, n_steps, options, queue, tile, sc
         states = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), states, queue)
     control_of, n_steps = _controls(model, states.q.shape[0], controls, n_steps)
     devices = 1 if share is None else states.q.shape[0] // states.q.sharding.shard_shape(states.q.shape)[0]
-    width = _width(tile, side_by_side // devices, getattr(options.scheme, "m", 1) * model.nv)
+    width = _width(tile, side_by_side // devices, scheme_of(options).m * model.nv)
     by = _schedule(schedule, options, n_steps)
     time, q, v, info, ends, work = _rollout(model, states, control_of, n_steps, options, width, by, share)
     return Batch(Trajectory(time, q, v), info, Schedule(by, width, *work), ends)
@@ -191,8 +190,8 @@ def _rollout(model, states: State, control_of, n_steps: int, options: Options, w
     def here(model, states, control_of):
         given = (model, states, control_of, n_steps, options, width)
         if n_steps and _can_iterate(options):
-            part = interleaved.COMMIT_FRACTION if by == "iteration" else 1.0
-            q, v, info, ends, *work = interleaved.run(*given, part)
+            fraction = interleaved.COMMIT_FRACTION if by == "iteration" else 1.0
+            q, v, info, ends, *work = interleaved.run(*given, fraction)
         else:
             q, v, info, ends, *work = _by_steps(*given)
         return q, v, info, ends, tuple(jnp.asarray(x)[None] for x in work)
@@ -244,7 +243,7 @@ def _schedule(schedule: str, options: Options, n_steps: int) -> str:
 
 
 def _can_iterate(options: Options) -> bool:
-    return isinstance(options.scheme, Scheme) and options.solver == "lm" and options.on_failure == "freeze"
+    return scheme_of(options).kind == "collocation" and options.solver == "lm" and options.on_failure == "freeze"
 
 
 def _width(tile: int | None, lanes: int, unknowns: int) -> int:

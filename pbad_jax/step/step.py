@@ -12,17 +12,17 @@ from pbad_jax.errors import OptionError, Status
 from pbad_jax.kinematics import manifold
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, checked
-from pbad_jax.schemes import Dirk, Scheme, Variational
+from pbad_jax.schemes import AnyScheme
 from pbad_jax.solver import implicit
 from pbad_jax.solver import levenberg_marquardt as lm
-from pbad_jax.stage import equation
 from pbad_jax.stage.branch import is_continuous
-from pbad_jax.stage.equation import StepStart
-from pbad_jax.stage.problem import SolverConfig, StepResult
+from pbad_jax.stage.equation import StepStart, step_start
+from pbad_jax.stage.problem import SolverConfig
+from pbad_jax.stage.result import StepResult
 from pbad_jax.stage.work import exact_where_known
 from pbad_jax.step import collocation, dirk, substeps, variational
 from pbad_jax.step.info import StepInfo, has_gradient, names
-from pbad_jax.step.options import Options, resolve
+from pbad_jax.step.options import Options, resolve, scheme_of
 
 
 def make_step(options: Options):
@@ -48,8 +48,9 @@ def make_step(options: Options):
         raise OptionError(f"make_step takes Options; got {type(options).__name__}: write Options(dt=0.05)")
 
     def step(model: Model, state: State, control: jax.Array | None = None, dt=None) -> tuple[State, StepInfo]:
-        control, how = checked(model, state, control), resolve(options, model)
-        whole = implicit.checkpointed(functools.partial(step_once, options.scheme, how, options.failed_gradient))
+        control, config = checked(model, state, control), resolve(options, model)
+        once = functools.partial(step_once, scheme_of(options), config, options.failed_gradient)
+        whole = implicit.checkpointed(once)
         dt = jnp.asarray(options.dt if dt is None else dt, model.dtype)
         if options.on_failure == "freeze":
             return whole(model, control, dt, state)
@@ -58,7 +59,7 @@ def make_step(options: Options):
     return step
 
 
-METHODS = {Scheme: collocation.step, Dirk: dirk.step, Variational: variational.step}
+METHODS = {"collocation": collocation.step, "dirk": dirk.step, "variational": variational.step}
 
 
 class Prepared(NamedTuple):
@@ -72,30 +73,28 @@ class Prepared(NamedTuple):
 
 
 def step_once(
-    scheme, config: SolverConfig, failed: str, model: Model, control, dt, state: State
+    scheme: AnyScheme, config: SolverConfig, on_failed_gradient: str, model: Model, control, dt, state: State
 ) -> tuple[State, StepInfo]:
     """One step of length dt: solve, judge, and keep the last good state where it failed."""
     s = prepare(config, model, control, state)
-    found = METHODS[type(scheme)](s.model, scheme, config, dt, s.start, s.state, s.status)
-    return finish(config, failed, dt, state, s, found)
+    found = METHODS[scheme.kind](s.model, scheme, config, dt, s.start, s.state, s.status)
+    return finish(config, on_failed_gradient, dt, state, s, found)
 
 
 def prepare(config: SolverConfig, model: Model, control, state: State) -> Prepared:
     """All that comes before the solve and does not depend on the scheme."""
     status = _status_before(model, state, control)
     model, state, control = _finite_inputs(model, state, control)
-    return Prepared(
-        model, state, control, equation.step_start(model, state, control, twin=config.twin, dense=config.dense), status
-    )
+    return Prepared(model, state, control, step_start(model, state, control, config.recurrence), status)
 
 
 def prepare_again(model: Model, control, state: State, start: StepStart, status) -> Prepared:
-    """What `begin` returned, where only `here` and `status` were kept of it."""
+    """What `prepare` returned, where only `start` and `status` were kept of it."""
     return Prepared(*_finite_inputs(model, state, control), start, status)
 
 
 def finish(
-    config: SolverConfig, failed: str, dt, given: State, s: Prepared, found: StepResult
+    config: SolverConfig, on_failed_gradient: str, dt, given: State, s: Prepared, found: StepResult
 ) -> tuple[State, StepInfo]:
     """The state after the step, `given` itself where it failed, and its StepInfo."""
     model, state, control = s.model, s.state, s.control
@@ -104,7 +103,7 @@ def finish(
 
     def new(x, last):
         """`last` where the step failed: a constant."""
-        return jnp.where(good, x, implicit.constant(last, good, failed))
+        return jnp.where(good, x, implicit.constant(last, good, on_failed_gradient))
 
     after = dataclasses.replace(
         given,
