@@ -78,6 +78,13 @@ def step_size(dt) -> float:
     return float(dt)
 
 
+def integer(x, what: str, least: int, error: type[Exception] = OptionError) -> int:
+    """X as an int ≥ `least`; no bool, no float."""
+    if isinstance(x, bool) or not isinstance(x, numbers.Integral) or x < least:
+        raise error(f"{what} is {x!r:.60}; it must be an integer ≥ {least}")
+    return int(x)
+
+
 def one_of(x, allowed: tuple[str, ...], what: str, error: type[Exception] = ModelError) -> str:
     """X, one of the words."""
     if x not in allowed:

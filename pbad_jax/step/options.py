@@ -7,7 +7,7 @@ import numbers
 
 import jax.numpy as jnp
 
-from pbad_jax.checks import step_size
+from pbad_jax.checks import integer, step_size
 from pbad_jax.dynamics.instant import coupling
 from pbad_jax.errors import OptionError
 from pbad_jax.forces.force import acting, is_conservative
@@ -74,12 +74,7 @@ class Options:
             if not (isinstance(self.tolerance, numbers.Real) and math.isfinite(self.tolerance) and self.tolerance > 0):
                 raise OptionError(f"tolerance is {self.tolerance!r}; it must be a positive number, or None")
             object.__setattr__(self, "tolerance", float(self.tolerance))
-        if (
-            isinstance(self.max_iterations, bool)
-            or not isinstance(self.max_iterations, numbers.Integral)
-            or self.max_iterations < 1
-        ):
-            raise OptionError(f"max_iterations is {self.max_iterations!r}; it must be an integer ≥ 1")
+        integer(self.max_iterations, "max_iterations", 1)
         _choice("solver", self.solver, ("lm", "lbfgs"))
         _choice("objective", self.objective, ("auto", "root", "energy", "squared"))
         self._check_objective()
@@ -120,6 +115,17 @@ class Options:
             )
         if self.solver == "lbfgs" or self.recurrence == "serial":
             raise OptionError("linear_solver 'tree' goes with solver='lm' and recurrence='parallel'; use 'dense'")
+
+
+def check_options(options, who: str) -> Options:
+    """The options, if they are Options.
+
+    Raises:
+        OptionError: they are something else.
+    """
+    if not isinstance(options, Options):
+        raise OptionError(f"{who} needs options=Options(dt=...); got {options!r:.60}")
+    return options
 
 
 def scheme_of(options: Options) -> AnyScheme:

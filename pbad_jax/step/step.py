@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.dynamics import energy
-from pbad_jax.errors import OptionError, Status
+from pbad_jax.errors import Status
 from pbad_jax.kinematics import manifold
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, checked
@@ -22,7 +22,7 @@ from pbad_jax.stage.result import StepResult
 from pbad_jax.stage.work import exact_where_known
 from pbad_jax.step import collocation, dirk, substeps, variational
 from pbad_jax.step.info import StepInfo, has_gradient, names
-from pbad_jax.step.options import Options, resolve, scheme_of
+from pbad_jax.step.options import Options, check_options, resolve, scheme_of
 
 
 def make_step(options: Options):
@@ -44,8 +44,7 @@ def make_step(options: Options):
         OptionError, StateError: from the returned function while it is traced, for shapes, dtypes, a state of
             another model, or a tolerance below what the dtype resolves.
     """
-    if not isinstance(options, Options):
-        raise OptionError(f"make_step takes Options; got {type(options).__name__}: write Options(dt=0.05)")
+    check_options(options, "make_step")
 
     def step(model: Model, state: State, control: jax.Array | None = None, dt=None) -> tuple[State, StepInfo]:
         control, config = checked(model, state, control), resolve(options, model)
