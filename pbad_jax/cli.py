@@ -27,6 +27,7 @@ import numpy as np
 
 import pbad_jax as pbad
 from pbad_jax.errors import ModelError, OptionError, StateError, Status, UnsupportedFeatureWarning
+from pbad_jax.forces.force import acts_at, description
 from pbad_jax.kinematics.transforms import total_mass
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
@@ -477,33 +478,9 @@ def _info(args: argparse.Namespace) -> int:
     return 0
 
 
-# what says where a joint force acts
-_DOFS = {
-    "JointSpring": "stiffness", "JointDamping": "coefficient", "JointFriction": "loss", "JointLimit": "range",
-    "JointForce": "tau", "PDDrive": "kp",
-}  # fmt: skip
-
-
 def _force(model: Model, force: Any) -> tuple[str, str, str]:
     """Its name, on how much it acts, and when."""
-    name, surface = type(force).__name__, getattr(force, "surface", None)
-    links: Any = getattr(force, "links", ())
-    extent = "all bodies" if name in ("Gravity", "Drag") else ""
-    if name in _DOFS:
-        x = np.asarray(getattr(force, _DOFS[name]))
-        count = np.sum(np.isfinite(x).any(axis=-1) if x.ndim == 2 else x != 0)
-        extent = f"{count + 3 * np.isfinite(getattr(force, 'angle', ())).sum()} degrees of freedom"
-    elif hasattr(force, "u_index"):
-        extent = f"by {len(force.u_index)} actuators"
-    elif hasattr(force, "v_index"):
-        extent = f"{len(force.v_index)} joints"
-    elif name in ("Attachment", "Anchor"):
-        body = dict(zip(model.topology.body_link, model.topology.body_names))
-        extent = " and ".join(body.get(l, "?") for l in np.atleast_1d(links[0])) + " and the world" * (name == "Anchor")
-    elif links:
-        extent = f"{len(links)} {'bodies' if name == 'InertiaBoxes' else 'points'}"
-    label = name if surface is None else f"{name} with a {type(surface).__name__}"
-    return label, extent, "step" if getattr(force, "at", "") == "step" else "stage"
+    return *description(force, model), acts_at(force).removesuffix("s")
 
 
 def _span(first: int, count: int) -> str:

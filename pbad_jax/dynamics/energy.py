@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.dynamics.instant import instant_of
-from pbad_jax.forces.force import total_potential
+from pbad_jax.forces.force import gaps, total_potential
 from pbad_jax.kinematics import transforms
 from pbad_jax.math import rotations
 from pbad_jax.math.small import matmul, matvec, transpose
@@ -41,5 +41,4 @@ def loop_gaps(model: Model, state: State) -> tuple[jax.Array, ...]:
 
     An attachment gives (c,3) for its pairs, m, or for pairs of directions about rad; a coupling (e,) rad or m.
     """
-    at = instant_of(model, state, jnp.zeros(model.nu, model.dtype))
-    return tuple(force.gap(model, at) for force in model.forces if hasattr(force, "gap"))
+    return gaps(model, instant_of(model, state, jnp.zeros(model.nu, model.dtype)))

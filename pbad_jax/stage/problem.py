@@ -141,7 +141,7 @@ def of_stages(
         energy=_energy if config.objective == "energy" else None,
         det_C=det_C,
         continuous=continuous,
-        simplified=functools.partial(_simplified, config) if has_kinks(model) else None,
+        simplified=functools.partial(_simplified, config) if any(map(has_kinks, model.forces)) else None,
     )
 
 
