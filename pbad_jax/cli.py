@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import pbad_jax as pbad
+from pbad_jax.dynamics.energy import energies_along
 from pbad_jax.errors import ModelError, OptionError, StateError, Status, UnsupportedFeatureWarning
 from pbad_jax.forces.force import acts_at, description
 from pbad_jax.kinematics.transforms import total_mass
@@ -415,22 +416,13 @@ def _accounts(info: StepInfo) -> list[tuple[str, str]]:
 
 def _energy_change(model: Model, state: State, traj: Trajectory) -> str:
     """From the start to the end, and as a fraction of the largest kinetic energy."""
-
-    @jax.jit
-    def energies(q, v, t):
-        return jax.lax.map(lambda x: _kinetic_and_total(model, *x), (q, v, t), batch_size=min(1024, len(traj.time)))
-
-    kinetic, total = (np.asarray(x) for x in energies(traj.q, traj.v, traj.time))
-    first_kinetic, first = (float(x) for x in jax.jit(_kinetic_and_total)(model, state.q, state.v, state.time))
-    change, peak = float(total[-1]) - first, max(float(kinetic.max()), first_kinetic)
+    start = (state.time, state.q, state.v)
+    path = (np.concatenate([np.asarray(a)[None], b]) for a, b in zip(start, (traj.time, traj.q, traj.v)))
+    kinetic, potential = (np.asarray(x) for x in energies_along(model, *path))
+    first, last = (kinetic + potential)[[0, -1]].tolist()
+    change, peak = last - first, float(kinetic.max())
     share = f", {change / peak:+.2g} of the largest kinetic energy" if peak > 0 else ""
-    return f"{first:.6g} J to {total[-1]:.6g} J, change {change:+.3g} J{share}"
-
-
-def _kinetic_and_total(model: Model, q, v, t) -> tuple[jax.Array, jax.Array]:
-    state = pbad.make_state(model, q, v, time=t)
-    kinetic = pbad.kinetic_energy(model, state)
-    return kinetic, kinetic + pbad.potential_energy(model, state)
+    return f"{first:.6g} J to {last:.6g} J, change {change:+.3g} J{share}"
 
 
 def _write(args: argparse.Namespace, model: Model, state: State, run: _Run) -> None:
