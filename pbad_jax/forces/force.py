@@ -244,7 +244,8 @@ def couples_joints(force: Force) -> bool:
 
 def description(force: Force, model: Model) -> tuple[str, str]:
     """The force's name, and on how much of the model it acts."""
-    return force.describe(model) if hasattr(force, "describe") else (type(force).__name__, "")
+    describe = getattr(force, "describe", None)
+    return (type(force).__name__, "") if describe is None else describe(model)
 
 
 def dofs(numbers) -> str:
