@@ -160,7 +160,7 @@ class Model:
     friction_loss: jax.Array  # (nv,) N or N m
     q0: jax.Array  # (nq,) reference configuration
     geometry: Geometry
-    forces: tuple  # of forces.Force: the library's, or the user's own
+    forces: tuple  # pytrees of pbad_jax.forces, or the user's own
 
     @property
     def nq(self) -> int:
