@@ -82,6 +82,10 @@ class BodyContact:
         d, n, _ = jax.vmap(_gap)(self._points(at.T), self._soft)
         return self._reach - self._side(at, d, n) * d
 
+    def describe(self, model: Model) -> tuple[str, str]:
+        """How many pairs, each of which touches at a point."""
+        return "BodyContact", f"{len(self.links)} points"
+
     def _side(self, at: Instant, d: jax.Array, n: jax.Array) -> jax.Array:
         """−1 where the axes have passed one another since the start of the step and overlap, else 1; (c,)."""
         before = jax.vmap(_gap)(self._points(at.start.T), self._soft)[1]

@@ -21,7 +21,7 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
-from pbad_jax.forces.force import Instant, Load
+from pbad_jax.forces.force import Instant, Load, dofs
 from pbad_jax.forces.joint_laws import extension, extension_slope
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
@@ -60,6 +60,10 @@ class Actuation:
             dtau_dv=zero.at[vi].add(slope * self.bias[:, 2]),
         )
 
+    def describe(self, model: Model) -> tuple[str, str]:
+        """How many they are."""
+        return "Actuation", f"by {len(self.u_index)} actuators"
+
 
 @functools.partial(
     jax.tree_util.register_dataclass,
@@ -83,9 +87,9 @@ class VectorActuation:
     joints: tuple[tuple[str, int, int, bool], ...]  # type, first index in q, in v, whether in the parent's axes
 
     @property
-    def alone(self) -> bool:
-        """Whether the slopes join no two links: on balls."""
-        return all(kind == "ball" for kind, *_ in self.joints)
+    def couples_joints(self) -> bool:
+        """Whether the slopes join links: not on balls."""
+        return any(kind != "ball" for kind, *_ in self.joints)
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its derivatives (nv,nv), one block a joint. In the parent's axes g turns: ∂g/∂δ = [g]."""
@@ -111,6 +115,10 @@ class VectorActuation:
         zero, block = jnp.zeros((model.nv, model.nv), f.dtype), (s.v[:, :, None], s.v[:, None, :])
         tau = zero[0].at[s.v].add(g * f[:, None])
         return Load(tau=tau, dtau_dq=zero.at[block].add(by_q), dtau_dv=zero.at[block].add(by_v))
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """How many they are."""
+        return "VectorActuation", f"by {len(self.u_index)} actuators"
 
 
 def _force(a: Actuation | VectorActuation, control: jax.Array, length: jax.Array, speed: jax.Array):
@@ -172,7 +180,7 @@ class PDDrive:
     force_limit: jax.Array  # (k,) N or N m, inf = unlimited
     q_index: tuple[int, ...]  # of the target in q
     v_index: tuple[int, ...]  # of the degrees of freedom in v
-    alone: ClassVar[bool] = True  # its matrices are blocks of the balls
+    couples_joints: ClassVar[bool] = False  # its matrices are blocks of the balls
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its slopes; ∂τ/∂q is a full matrix only where a ball is driven."""
@@ -188,6 +196,10 @@ class PDDrive:
             dtau_dq=extension_slope(model, by_d, d) if turns else by_d,
             dtau_dv=zero.at[vi].set(-open_ * self.kd),
         )
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """Where it is stiff."""
+        return "PDDrive", dofs(self.kp)
 
 
 def pd_drive(model: Model, joints: str | Sequence[str] | None, kp, kd, *, target=None, force_limit=None) -> PDDrive:
@@ -280,6 +292,10 @@ class JointForce:
     def load(self, model: Model, at: Instant) -> Load:
         """Itself."""
         return Load(tau=self.tau)
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """Where it is not zero."""
+        return "JointForce", dofs(self.tau)
 
 
 def joint_force(model: Model, tau) -> JointForce:

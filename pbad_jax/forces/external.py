@@ -31,6 +31,10 @@ class Wrench:
         """The torque as a couple at three directions e: Σ e × (½ τ × e) = τ."""
         return point_forces(at, self.links, self.u, self._law)
 
+    def describe(self, model: Model) -> tuple[str, str]:
+        """At one point."""
+        return "Wrench", f"{len(self.links)} points"
+
     def _law(self, P: jax.Array, V: jax.Array) -> jax.Array:
         R = P[1:].T if self.frame == "body" else jnp.eye(3, dtype=P.dtype)
         return jnp.concatenate([(R @ self.force)[None], 0.5 * jnp.cross(R @ self.torque, P[1:])])

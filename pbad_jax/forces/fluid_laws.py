@@ -42,6 +42,10 @@ class Drag:
         p, slope = mass_pull(model, self.rate, at.V)
         return Load(point_forces=(dataclasses.replace(p, df_dV=slope),))
 
+    def describe(self, model: Model) -> tuple[str, str]:
+        """Everywhere."""
+        return "Drag", "all bodies"
+
 
 def drag(rate: float) -> Drag:
     """Linear drag; see `Drag`.
@@ -91,6 +95,10 @@ class Fluid:
         return Load(
             point_forces=(PointForces(self.links, self.u, jnp.concatenate([force, still], axis=1), df_dP, df_dV),)
         )
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """How many rods."""
+        return "Fluid", f"{len(self.links)} points"
 
 
 def fluid(model: Model, normal: float = 2.0, tangential: float = 1.0, *, bodies=None) -> Fluid:
@@ -160,6 +168,10 @@ class InertiaBoxes:
     def load(self, model: Model, at: Instant) -> Load:
         """By autodiff of the law of one box."""
         return point_forces(at, self.links, self.u, self._law, self.size)
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """How many boxes."""
+        return "InertiaBoxes", f"{len(self.links)} bodies"
 
     def _law(self, P: jax.Array, V: jax.Array, b: jax.Array) -> jax.Array:
         R, spin = P[1:].T, V[1:]

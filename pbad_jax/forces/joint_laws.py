@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.forces.force import Instant, Load
+from pbad_jax.forces.force import Instant, Load, dofs
 from pbad_jax.forces.regularised import ramp, smooth_coulomb, smooth_positive_part
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
@@ -29,6 +29,10 @@ class Gravity:
         """−Σ m g · com, J; zero at the world's origin."""
         return -jnp.sum(matvec(at.T, model.second_moment[:, :, 3]) @ model.gravity)
 
+    def describe(self, model: Model) -> tuple[str, str]:
+        """Everywhere."""
+        return "Gravity", "all bodies"
+
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["stiffness", "rest"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +45,7 @@ class JointSpring:
 
     stiffness: jax.Array  # (nv,) N/m or N m/rad
     rest: jax.Array  # (nq,)
-    alone: ClassVar[bool] = True  # its matrices are blocks of the balls
+    couples_joints: ClassVar[bool] = False  # its matrices are blocks of the balls
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ = −k d; ∂τ/∂δ = −k ∂d/∂δ."""
@@ -51,6 +55,10 @@ class JointSpring:
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """½ Σ k d², J."""
         return 0.5 * jnp.sum(self.stiffness * extension(model, self.rest, at.q) ** 2)
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """Where it is stiff."""
+        return "JointSpring", dofs(self.stiffness)
 
 
 def extension(model: Model, rest: jax.Array, q: jax.Array) -> jax.Array:
@@ -84,6 +92,10 @@ class JointDamping:
         """τ = −d v, evaluated at the stage: implicit."""
         return Load(tau=-self.coefficient * at.v, dtau_dv=-self.coefficient)
 
+    def describe(self, model: Model) -> tuple[str, str]:
+        """Where it damps."""
+        return "JointDamping", dofs(self.coefficient)
+
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["loss", "stick_speed"], meta_fields=["at"])
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +114,10 @@ class JointFriction:
         """τ and its slope by v."""
         direction, slope = smooth_coulomb(at.v[:, None], self.stick_speed[:, None], at.regime)
         return Load(tau=-self.loss * direction[:, 0], dtau_dv=-self.loss * slope[:, 0, 0])
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """Where it brakes."""
+        return "JointFriction", dofs(self.loss)
 
 
 @functools.partial(
@@ -123,7 +139,7 @@ class JointLimit:
     damping: jax.Array  # (nv,) χ, s/m or s/rad
     at: str = "step"
     conservative: bool = False
-    alone: ClassVar[bool] = True  # its matrices are blocks of the balls
+    couples_joints: ClassVar[bool] = False  # its matrices are blocks of the balls
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its slopes; full matrices only where there are balls."""
@@ -153,6 +169,11 @@ class JointLimit:
             energy, _, _ = ramp(turn - self.angle, self.width[t.ball_v[:, 0]])
             total = total + jnp.sum(self.stiffness[t.ball_v[:, 0]] * energy)
         return total
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """Where there is an end; a ball counts three times."""
+        balls = np.repeat(np.isfinite(np.asarray(self.angle)), 3)
+        return "JointLimit", dofs(np.r_[np.isfinite(np.asarray(self.range)).any(axis=-1), balls])
 
     def _scalars(self, model: Model, q: jax.Array) -> jax.Array:
         t = tree(model.topology)
@@ -224,6 +245,10 @@ class JointCoupling:
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """½ Σ k gap², J."""
         return 0.5 * jnp.sum(self.stiffness * self._terms(at.q)[0] ** 2)
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """How many joints follow."""
+        return "JointCoupling", f"{len(self.v_index)} joints"
 
     def _terms(self, q: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The gap, and slope and curvature of the polynomial."""

@@ -56,6 +56,10 @@ class Contact:
         """δ of every point, (c,) m; negative in the air."""
         return self.radius - jax.vmap(self.surface.distance)(place(at.T, self.links, self.u))
 
+    def describe(self, model: Model) -> tuple[str, str]:
+        """The surface, and how many points."""
+        return f"Contact with a {type(self.surface).__name__}", f"{len(self.links)} points"
+
     def _normal(self, at: Instant) -> PointForces:
         P, V = place(at.T, self.links, self.u), place(at.V, self.links, self.u)
         return _single(self.links, self.u, *normal_force(self, self.radius, *surfaces.slopes(self.surface, P), V))

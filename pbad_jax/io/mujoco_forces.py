@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.atom import parallel
-from pbad_jax.forces import InertiaBoxes, JointCoupling, connect, contact, contact_points, joined, surfaces, weld
+from pbad_jax.forces import Force, InertiaBoxes, JointCoupling, connect, contact, contact_points, joined, surfaces, weld
 from pbad_jax.forces.attachments import carried
 from pbad_jax.forces.body_contact import geom_contact
 from pbad_jax.forces.contact_points import ContactPoints
@@ -21,7 +21,7 @@ from pbad_jax.io.mjcf import mujoco_module, rotation
 from pbad_jax.kinematics import transforms
 from pbad_jax.model.model import Model
 
-Maker = Callable[[Model], object]
+Maker = Callable[[Model], Force]
 
 
 PLANE, HEIGHTS, SPHERE, CAPSULE, BOX = 0, 1, 2, 3, 6

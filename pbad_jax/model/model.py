@@ -18,7 +18,6 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.errors import ModelError
 from pbad_jax.model.joints import JointInfo
 
 
@@ -161,7 +160,7 @@ class Model:
     friction_loss: jax.Array  # (nv,) N or N m
     q0: jax.Array  # (nq,) reference configuration
     geometry: Geometry
-    forces: tuple  # pytrees of forces.py, or the user's own
+    forces: tuple  # pytrees of pbad_jax.forces, or the user's own
 
     @property
     def nq(self) -> int:
@@ -204,26 +203,3 @@ class Model:
             f"Model({t.name!r}: {t.n_bodies} bodies, {len(t.joints)} joints, nq={t.nq}, nv={t.nv}, "
             f"nu={t.nu}, {jnp.dtype(self.dtype).name})"
         )
-
-
-def with_forces(model: Model, *forces) -> Model:
-    """The model with more forces; nothing is replaced. Their numbers take the model's dtype.
-
-    Raises:
-        ModelError: something without the method `load` of forces/force.py, or a force that the model carries already.
-    """
-    for force in forces:
-        if any(force is known for known in model.forces):
-            raise ModelError(
-                f"with_forces: this {type(force).__name__} is in the model already and would act twice; "
-                "pass only the new forces"
-            )
-        if not callable(getattr(force, "load", None)):
-            raise ModelError(
-                f"with_forces: {force!r:.60} is no force; it needs a method load(model, at), see pbad_jax.forces.law"
-            )
-
-    def cast(x):
-        return jnp.asarray(x, model.dtype) if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x
-
-    return dataclasses.replace(model, forces=model.forces + tuple(jax.tree.map(cast, f) for f in forces))

@@ -35,9 +35,10 @@ class State:
     fingerprint: str
 
 
-def joint_layout(topology: Topology) -> str:
-    """One line that says which joint owns which entries of q, for error messages."""
-    parts = [f"{j.name}[{j.q}:{j.q + j.nq}]" for j in topology.joints if j.nq]
+def joint_layout(topology: Topology, name: str = "q") -> str:
+    """One line that says which joint owns which entries of "q", or "v", for error messages."""
+    spans = [(j.name, j.q, j.nq) if name == "q" else (j.name, j.v, j.nv) for j in topology.joints]
+    parts = [f"{joint}[{first}:{first + count}]" for joint, first, count in spans if count]
     shown = ", ".join(parts[:8]) + (f", ... ({len(parts)} joints)" if len(parts) > 8 else "")
     return shown or "no joints"
 
@@ -103,7 +104,7 @@ def _checked(model: Model, x, name: str, size: int) -> jax.Array:
     if x.shape != (size,):
         raise StateError(
             f"{name} has shape {x.shape}; model {model.topology.name!r} wants ({size},) because "
-            f"n{name} = {size}: {joint_layout(model.topology)}"
+            f"n{name} = {size}: {joint_layout(model.topology, name)}"
         )
     if not isinstance(x, jax.core.Tracer):
         bad = np.flatnonzero(~np.isfinite(np.asarray(x)))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from pbad_jax.atom import operator, sweeps
 from pbad_jax.errors import Status
-from pbad_jax.forces import force
+from pbad_jax.forces.force import has_kinks
 from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
@@ -64,7 +64,7 @@ class StageProblem:
     @property
     def has_kinks(self) -> bool:
         """Whether a force has."""
-        return force.has_kinks(self.model)
+        return any(map(has_kinks, self.model.forces))
 
     @property
     def keeps_matrix(self) -> bool:

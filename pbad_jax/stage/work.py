@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.dynamics.instant import instant_of
-from pbad_jax.forces.force import Instant, Load, field_of, is_conservative
+from pbad_jax.forces.force import Instant, Load, acts_at, field_of, is_conservative
 from pbad_jax.kinematics import joint_field, manifold
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
@@ -37,9 +37,8 @@ def power(model: Model, at: Instant, where: str) -> jax.Array:
         total = jnp.zeros((), at.q.dtype) if load.tau is None else load.tau @ at.v
         return total if field is None else total - jnp.sum(field * at.V)
 
-    here = [getattr(f, "at", "stages") == where for f in model.forces]
     zero = jnp.zeros((), at.q.dtype)
-    out = [one(f.load(model, at)) if acts else zero for f, acts in zip(model.forces, here)]
+    out = [one(f.load(model, at)) if acts_at(f) == where else zero for f in model.forces]
     return jnp.stack(out) if out else jnp.zeros(0, at.q.dtype)
 
 
