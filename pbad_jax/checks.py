@@ -10,7 +10,7 @@ from pbad_jax.errors import ModelError, OptionError
 
 
 def vector(x, size: int, what: str, error: type[Exception] = ModelError) -> np.ndarray:
-    """X as `size` finite float64 numbers."""
+    """x as `size` finite float64 numbers."""
     x = array(x, what, f"{size} numbers", error)
     if x.shape != (size,):
         raise error(f"{what} has shape {x.shape}; wanted ({size},)")
@@ -20,7 +20,7 @@ def vector(x, size: int, what: str, error: type[Exception] = ModelError) -> np.n
 
 
 def array(x, what: str, wanted: str, error: type[Exception] = ModelError) -> np.ndarray:
-    """X as float64 numpy, of whatever shape."""
+    """x as float64 numpy, of whatever shape."""
     not_traced(x, what)
     try:
         return np.asarray(x, float)
@@ -42,7 +42,7 @@ def interval(x, what: str) -> tuple[float, float]:
 
 
 def number(x, what: str) -> float:
-    """X as one finite float."""
+    """x as one finite float."""
     not_traced(x, what)
     try:
         value = float(x)
@@ -54,7 +54,7 @@ def number(x, what: str) -> float:
 
 
 def at_least_zero(x, what: str, why: str) -> float:
-    """X as one finite float ≥ 0."""
+    """x as one finite float ≥ 0."""
     value = number(x, what)
     if value < 0:
         raise ModelError(f"{what} is {value:g}; it must be ≥ 0, {why}. Change its sign.")
@@ -62,7 +62,7 @@ def at_least_zero(x, what: str, why: str) -> float:
 
 
 def above_zero(x, what: str) -> float:
-    """X as one finite float > 0."""
+    """x as one finite float > 0."""
     value = number(x, what)
     if value <= 0:
         raise ModelError(f"{what} is {value:g}; it must be > 0")
@@ -70,7 +70,7 @@ def above_zero(x, what: str) -> float:
 
 
 def step_size(dt) -> float:
-    """Dt as one finite float > 0, s."""
+    """dt as one finite float > 0, s."""
     if isinstance(dt, bool) or not isinstance(dt, numbers.Real):
         raise OptionError(f"dt is {dt!r} ({type(dt).__name__}); it must be one number, s")
     if not (math.isfinite(dt) and float(dt) > 0):
@@ -79,14 +79,14 @@ def step_size(dt) -> float:
 
 
 def integer(x, what: str, least: int, error: type[Exception] = OptionError) -> int:
-    """X as an int ≥ `least`; no bool, no float."""
+    """x as an int ≥ `least`; no bool, no float."""
     if isinstance(x, bool) or not isinstance(x, numbers.Integral) or x < least:
         raise error(f"{what} is {x!r:.60}; it must be an integer ≥ {least}")
     return int(x)
 
 
 def one_of(x, allowed: tuple[str, ...], what: str, error: type[Exception] = ModelError) -> str:
-    """X, one of the words."""
+    """x, one of the words."""
     if x not in allowed:
         raise error(f"{what} is {x!r}; choose one of {', '.join(map(repr, allowed))}")
     return x

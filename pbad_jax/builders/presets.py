@@ -17,7 +17,7 @@ _X_TO_Z = (np.sqrt(0.5), 0.0, np.sqrt(0.5), 0.0)
 
 def chain(n: int, *, joint: str = "universal", length: float = 1.0, mass: float = 1.0, radius: float = 0.05,
           gravity=(0.0, 0.0, -9.81), dtype=None) -> Model:  # fmt: skip
-    """N capsule links in a row that hang along −z from the origin at q = 0.
+    """n capsule links in a row that hang along −z from the origin at q = 0.
 
     Args:
         n: number of links. joint: "universal" (hinge x, then hinge y), "hinge" (about x) or "ball".
@@ -58,7 +58,7 @@ def swimmer(
     water: tuple[float, float] | None = (200.0, 100.0),
     dtype=None,
 ) -> Model:
-    """N capsule links floating in the horizontal plane, driven at the n − 1 hinges between them.
+    """n capsule links floating in the horizontal plane, driven at the n − 1 hinges between them.
 
     The root is planar (slides x, y, hinge z), there is no gravity; links lie along −x. Controls are torques, N m.
 

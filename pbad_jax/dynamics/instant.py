@@ -28,7 +28,7 @@ def damped(model: Model, f: transforms.Frames, M: Operator, damping: Damping) ->
 
 
 def damping_of(model: Model, f: transforms.Frames, load: Load, scale) -> Damping | None:
-    """Scale × the Damping of a load at frames f, couplings of links left out; None if nothing depends on velocities."""
+    """scale × the Damping of a load at frames f, couplings of links left out; None if nothing depends on velocities."""
     alone = [p for p in load.point_forces if not p.couples]
     links = point_forces.total_link_form(model, f, f, alone, [p.df_dV for p in alone])
     if load.dtau_dv is None and links is None:

@@ -74,7 +74,7 @@ class BodyContact:
         )
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
-        """K ∫ramp(δ), J."""
+        """k ∫ramp(δ), J."""
         return jnp.sum(self.stiffness * ramp(self.depth(model, at), self.width)[0])
 
     def depth(self, model: Model, at: Instant) -> jax.Array:
@@ -129,7 +129,7 @@ class BodyContact:
 
 
 def _gap(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """D () and n (4,3) of P (4,3), and (σ, τ); `soft` is c², m². No direction where d = 0."""
+    """d () and n (4,3) of P (4,3), and (σ, τ); `soft` is c², m². No direction where d = 0."""
     along = _nearest(P, soft)
     x = P[0] - P[2] + along[0] * P[1] - along[1] * P[3]
     square = x @ x + soft * (along @ along)
@@ -140,7 +140,7 @@ def _gap(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array
 
 
 def _slopes(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """D (), n (4,3) and ∂n/∂P (4,3,4,3), the last by autodiff of n, which knows how σ and τ follow."""
+    """d (), n (4,3) and ∂n/∂P (4,3,4,3), the last by autodiff of n, which knows how σ and τ follow."""
     d, n, _ = _gap(P, soft)
     return d, n, jax.jacfwd(lambda P: _gap(P, soft)[1])(P)
 

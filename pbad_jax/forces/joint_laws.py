@@ -159,7 +159,7 @@ class JointLimit:
         return Load(tau=tau.at[t.ball_v].add(torque), dtau_dq=full, dtau_dv=by_v)
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
-        """K ∫ramp, J."""
+        """k ∫ramp, J."""
         t, q = tree(model.topology), self._scalars(model, at.q)
         total = jnp.zeros((), at.q.dtype)
         for side, end in ((-1.0, self.range[:, 0]), (1.0, self.range[:, 1])):

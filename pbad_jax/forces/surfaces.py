@@ -47,7 +47,7 @@ class Plane:
     offset: jax.Array
 
     def distance(self, P: jax.Array) -> jax.Array:
-        """N · P − offset."""
+        """n · P − offset."""
         return self.normal @ P - self.offset
 
 
@@ -116,7 +116,7 @@ class HeightField:
         return (P[2] - h) / jnp.sqrt(1.0 + slope @ slope)
 
     def height(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """H and its gradient at x (2,) m."""
+        """h and its gradient at x (2,) m."""
         grid = jnp.asarray(self.control.shape)
         g = jnp.clip((x - self.origin) / self.spacing, 0.0, grid - 1.0)
         cell = jnp.clip(jnp.floor(jax.lax.stop_gradient(g)).astype(jnp.int32), 0, grid - 2)

@@ -48,7 +48,7 @@ class Contact:
         )
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
-        """K ∫ramp(δ), J."""
+        """k ∫ramp(δ), J."""
         d = jax.vmap(self.surface.distance)(place(at.T, self.links, self.u))
         return jnp.sum(self.stiffness * ramp(self.radius - d, self.width)[0])
 

@@ -112,7 +112,7 @@ def table(model: Model, W: jax.Array, z: jax.Array, u: jax.Array, known: jax.Arr
 
 
 def chained(model: Model, slope: jax.Array, by_z: Slopes) -> jax.Array:
-    """Slope_i by_z_ij (m,m,nv,nv), the chain rule for a joint force's derivative `slope` (m,nv,nv) or (1,nv,nv)."""
+    """slope_i by_z_ij (m,m,nv,nv), the chain rule for a joint force's derivative `slope` (m,nv,nv) or (1,nv,nv)."""
     balls = tree(model.topology).ball_v
     product = slope[:, None] * by_z.scalar[:, :, None, None]
     if by_z.balls is None:

@@ -11,7 +11,7 @@ from pbad_jax.model.model import Model
 
 
 def retract(model: Model, q: jax.Array, delta: jax.Array) -> jax.Array:
-    """Q ⊕ δ: addition, and q ⊗ exp(δ) for quaternions, normalised. Smooth in both, also at δ = 0.
+    """q ⊕ δ: addition, and q ⊗ exp(δ) for quaternions, normalised. Smooth in both, also at δ = 0.
 
     Args:
         model: the model.
@@ -57,7 +57,7 @@ def difference(model: Model, q_a: jax.Array, q_b: jax.Array) -> jax.Array:
 
 
 def _of_size(x, size: int, name: str) -> jax.Array:
-    """X (size,) as an array; one that fits by broadcasting alone is refused."""
+    """x (size,) as an array; one that fits by broadcasting alone is refused."""
     x = jnp.asarray(x)
     if x.shape != (size,):
         hint = ": it looks like a batch, use jax.vmap" if x.ndim == 2 and x.shape[1] == size else ""
@@ -74,7 +74,7 @@ def identity_increment(model: Model) -> jax.Array:
 
 
 def compose_increment(model: Model, q: jax.Array, z: jax.Array) -> jax.Array:
-    """Q followed by the increment z, both in the layout of q: q + z, and q ⊗ z for quaternions."""
+    """q followed by the increment z, both in the layout of q: q + z, and q ⊗ z for quaternions."""
     t = tree(model.topology)
     if not t.balls.size:
         return q + z

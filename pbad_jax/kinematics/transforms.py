@@ -98,7 +98,7 @@ def transforms_serial(model: Model, L: jax.Array) -> jax.Array:
 
 
 def _world(x: jax.Array, value: jax.Array) -> jax.Array:
-    """X with a padded last row for the world link."""
+    """x with a padded last row for the world link."""
     return jnp.concatenate([x, value[None]])
 
 

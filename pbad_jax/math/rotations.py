@@ -39,7 +39,7 @@ def rotation(p: jax.Array) -> jax.Array:
 
 
 def quaternion_product(p: jax.Array, r: jax.Array) -> jax.Array:
-    """P ⊗ r, quaternions (...,4) in the order (w,x,y,z)."""
+    """p ⊗ r, quaternions (...,4) in the order (w,x,y,z)."""
     a, u, b, v = p[..., :1], p[..., 1:], r[..., :1], r[..., 1:]
     return jnp.concatenate([a * b - small_sum(u * v, keepdims=True), a * v + b * u + jnp.cross(u, v)], axis=-1)
 

@@ -89,7 +89,7 @@ def make_state(model: Model, q=None, v=None, *, time: float = 0.0) -> State:
 
 
 def _checked(model: Model, x, name: str, size: int) -> jax.Array:
-    """X as an array of the model's dtype and the right length."""
+    """x as an array of the model's dtype and the right length."""
     try:
         x = jnp.asarray(x)
         if not (jnp.issubdtype(x.dtype, jnp.floating) or jnp.issubdtype(x.dtype, jnp.integer)):

@@ -102,7 +102,7 @@ batching.primitive_batchers[_root_p] = _batch
 
 
 def constant(x: Any, good: jax.Array, derivative: str) -> Any:
-    """X where something failed: its derivative is "zero", or where not `good` "nan"."""
+    """x where something failed: its derivative is "zero", or where not `good` "nan"."""
     if derivative == "zero":
         return jax.lax.stop_gradient(x)
     return jax.tree.map(functools.partial(_poisoned, good), x)
@@ -121,7 +121,7 @@ def _poisoned_jvp(primals, tangents):
 
 
 def keep(x: Any) -> Any:
-    """X without derivatives, marked as what reverse mode keeps."""
+    """x without derivatives, marked as what reverse mode keeps."""
     return jax.tree.map(lambda leaf: checkpoint_name(jax.lax.stop_gradient(leaf), KEPT), x)
 
 

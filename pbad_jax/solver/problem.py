@@ -34,7 +34,7 @@ class Problem(Protocol):
         ...
 
     def residual(self, x: Any, h: Any, regime: str = "tangent") -> tuple[jax.Array, Any]:
-        """R (n,), and the terms that its matrix is made of. Regimes: see forces with kinks."""
+        """r (n,), and the terms that its matrix is made of. Regimes: see forces with kinks."""
         ...
 
     def matrix(self, terms: Any) -> Any:
@@ -42,7 +42,7 @@ class Problem(Protocol):
         ...
 
     def retract(self, x: Any, delta: jax.Array) -> Any:
-        """X ⊕ δ."""
+        """x ⊕ δ."""
         ...
 
     def solve(self, J: Any, b: jax.Array) -> jax.Array:
@@ -70,7 +70,7 @@ class Problem(Protocol):
         ...
 
     def guess(self, x_done: Any, h_done: Any, h: Any) -> Any:
-        """X at h, extrapolated from the root at h_done; x_done = None (static) or h_done = 0: none is known yet."""
+        """x at h, extrapolated from the root at h_done; x_done = None (static) or h_done = 0: none is known yet."""
         ...
 
     def is_suspect(self, x: Any) -> jax.Array:

@@ -252,7 +252,7 @@ def energy(model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h: A
 
 
 def stage_rates(eq: StageEquation, st: StageFields) -> Field:
-    """Dt V_i of the stages."""
+    """dt V_i of the stages."""
     known = _known(eq.rate, 1.0, st.delta)
     return jax.tree.map(lambda x, y: jnp.tensordot(eq.D, x, axes=1) + y, st.delta, known)
 

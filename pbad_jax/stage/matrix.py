@@ -88,7 +88,7 @@ def _identity(model: Model, W: jax.Array) -> Slopes:
 
 
 def _less(model: Model, terms: JointTerms, slope: jax.Array | None, by_z: Slopes, *, coupled: bool) -> JointTerms:
-    """Terms − slope_i by_z_ij, of a joint force's derivative (m,nv) or (m,nv,nv).
+    """terms − slope_i by_z_ij, of a joint force's derivative (m,nv) or (m,nv,nv).
 
     Of the latter, where joints are not `coupled`, the diagonal and the blocks of the balls.
     """

@@ -19,7 +19,7 @@ def straight(nodes: jax.Array, dt, v: jax.Array) -> jax.Array:
 
 
 def along_last_step(model: Model, scheme: Scheme, eq: StageEquation, state: State) -> jax.Array:
-    """C dt v, or what the last step suggests.
+    """c dt v, or what the last step suggests.
 
     p is the parabola through the last interior stage and q_k with the slope dt v at q_k, b its curvature. Smooth motion
     goes on along it, c dt v + c² b, where b is small: after a step of another length, or where it whips, it is not.
@@ -39,7 +39,7 @@ def along_last_step(model: Model, scheme: Scheme, eq: StageEquation, state: Stat
 
 
 def after_last_stage(model: Model, t, z: jax.Array, v: jax.Array, a: jax.Array) -> jax.Array:
-    """Z + t v + t²/2 a (1,nv), t after the stage at z (nq,), without a where that curves much."""
+    """z + t v + t²/2 a (1,nv), t after the stage at z (nq,), without a where that curves much."""
     line, curvature = t * v, 0.5 * t**2 * a
     return displacements(model, z[None]) + line + jnp.where(_is_small(curvature, line), curvature, 0.0)
 

@@ -85,7 +85,7 @@ class StageProblem:
         return self.matrix_of(self.model, self.start, self.eq, terms)
 
     def retract(self, x: jax.Array, delta: jax.Array) -> jax.Array:
-        """Z ⊕ δ of m increments, (m,nq) and (m·nv,)."""
+        """z ⊕ δ of m increments, (m,nq) and (m·nv,)."""
         delta = delta.reshape(x.shape[0], -1)
         return jax.vmap(lambda z_j, d: manifold.retract(self.model, z_j, d))(x, delta)
 

@@ -13,7 +13,7 @@ from pbad_jax.stage.equation import StageEquation, StageFields, StepStart
 
 
 def stage_work(model: Model, start: StepStart, eq: StageEquation, st: StageFields) -> jax.Array:
-    """Dt × the power at every stage of the forces that act there, (m,nforces) J."""
+    """dt × the power at every stage of the forces that act there, (m,nforces) J."""
     V = equation.stage_rates(eq, st)
     v = jax.vmap(lambda z_i, u: joint_field.pullback(model, z_i, u))(st.z, V.joint) / eq.dt
     q = jax.vmap(lambda z_i: manifold.compose_increment(model, start.q, z_i))(st.z)

@@ -124,7 +124,7 @@ def check_options(options, who: str) -> Options:
         OptionError: they are something else.
     """
     if not isinstance(options, Options):
-        raise OptionError(f"{who} needs options=Options(dt=...); got {options!r:.60}")
+        raise OptionError(f"{who} needs options=Options(dt=...); got {type(options).__name__} {options!r:.60}")
     return options
 
 
