@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from pbad_jax.builders.link_rows import Draft, LinkRow, rotation_minus_identity, undo
+from pbad_jax.builders.link_rows import Draft, LinkRow, undo
 from pbad_jax.errors import ModelError
+from pbad_jax.math import rotations
 from pbad_jax.model import joints
 
 
@@ -49,8 +50,7 @@ def _transform(row: LinkRow, q: np.ndarray) -> np.ndarray:
     if row.type in (joints.HINGE, joints.SLIDE):
         L[:3] = undo(L[:3], row.type, row.axis, row.anchor, -q[row.q])
     elif row.type == joints.BALL:
-        p = q[row.q : row.q + 4]
-        R = np.eye(3) + rotation_minus_identity(p / np.linalg.norm(p))
+        R = rotations.rotation_numpy(q[row.q : row.q + 4])
         L = L @ np.vstack([np.c_[R, row.anchor - R @ row.anchor], [0, 0, 0, 1.0]])
     return L
 
@@ -63,7 +63,7 @@ def _local_screws(kind: str, axis, anchor) -> list[np.ndarray]:
         if kind == joints.SLIDE:
             s[:3, 3] = a
         else:
-            s[:3, :3] = np.cross(np.eye(3), a) * -1
+            s[:3, :3] = np.cross(np.eye(3), a)
             s[:3, 3] = -s[:3, :3] @ anchor
         out.append(s)
     return out

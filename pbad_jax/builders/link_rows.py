@@ -9,6 +9,7 @@ import numpy as np
 from pbad_jax.builders.descriptions import GEOM_TYPES, IDENTITY, Body, Geom, Joint
 from pbad_jax.checks import above_zero, array, interval, number, vector
 from pbad_jax.errors import ModelError
+from pbad_jax.math import rotations
 from pbad_jax.model import inertia, joints
 from pbad_jax.model.joints import JOINT_PRIMITIVES, JointInfo
 from pbad_jax.model.model import Mesh
@@ -262,23 +263,15 @@ def undo(pose: np.ndarray, kind: str, axis, anchor, reference: float) -> np.ndar
         J[:3, 3] = -reference * np.asarray(axis)
     else:
         half = -0.5 * reference
-        D = rotation_minus_identity(np.array([np.cos(half), *(np.sin(half) * np.asarray(axis))]))
+        D = rotations.rotation_minus_identity_numpy(np.array([np.cos(half), *(np.sin(half) * np.asarray(axis))]))
         J[:3, :3] += D
         J[:3, 3] = -D @ anchor
     return (np.vstack([pose, [0, 0, 0, 1.0]]) @ J)[:3]
 
 
 def _pose(position, quaternion, where: str) -> np.ndarray:
-    p = _unit_quaternion(quaternion, where)
-    R = np.eye(3) + rotation_minus_identity(p)
+    R = rotations.rotation_numpy(_unit_quaternion(quaternion, where))
     return np.hstack([R, vector(position, 3, f"position of {where}", ModelError)[:, None]])
-
-
-def rotation_minus_identity(p: np.ndarray) -> np.ndarray:
-    """joints.rotation_minus_identity in numpy's float64, whatever JAX's precision."""
-    w, u = p[0], p[1:]
-    U = np.array([[0, -u[2], u[1]], [u[2], 0, -u[0]], [-u[1], u[0], 0]])
-    return 2 * (w * U + U @ U)
 
 
 def _unit_quaternion(p, where: str) -> np.ndarray:

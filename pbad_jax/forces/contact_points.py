@@ -6,6 +6,7 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
+from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.model import Model
 
 RIM = 8  # points on each rim of a cylinder
@@ -125,7 +126,7 @@ def contact_points(model: Model, *, geoms: list[int] | None = None, mesh_points:
         if body < 0:
             continue
         points, r = _of_shape(t.geom_types[i], size[i], t.geom_meshes[i], mesh_points)
-        points = points @ _rotation(quaternion[i]).T + position[i]
+        points = points @ rotation_numpy(quaternion[i]).T + position[i]
         links += [t.body_link[body]] * len(points)
         names += [t.body_names[body]] * len(points)
         where.append(points)
@@ -182,10 +183,3 @@ def _spread(vertices: np.ndarray, most: int) -> np.ndarray:
         chosen.append(int(np.argmax(gap)))
         gap = np.minimum(gap, np.linalg.norm(vertices - vertices[chosen[-1]], axis=1))
     return vertices[chosen]
-
-
-def _rotation(p: np.ndarray) -> np.ndarray:
-    """(3,3) of a unit quaternion."""
-    w, u = p[0], p[1:]
-    U = np.cross(np.eye(3), u)
-    return np.eye(3) + 2 * w * U + 2 * U @ U
