@@ -27,6 +27,7 @@ import numpy as np
 
 import pbad_jax as pbad
 from pbad_jax.errors import ModelError, OptionError, StateError, Status, UnsupportedFeatureWarning
+from pbad_jax.forces import JointLimit
 from pbad_jax.kinematics.transforms import total_mass
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
@@ -511,8 +512,11 @@ def _span(first: int, count: int) -> str:
 
 
 def _range(model: Model, joint: Any) -> str:
-    limits = np.asarray(model.joint_range)[joint.v : joint.v + joint.nv]
-    return ", ".join(f"{a:.4g} to {b:.4g}" for a, b in limits) if np.isfinite(limits).any() else "free"
+    for limit in (f for f in model.forces if isinstance(f, JointLimit)):
+        own = limit.bounds(model)[joint.v : joint.v + joint.nv]
+        if np.isfinite(own).any():
+            return ", ".join(f"{a:.4g} to {b:.4g}" for a, b in own)
+    return "free"
 
 
 def _table(head: Sequence[str], rows: list[tuple[str, ...]]) -> None:

@@ -76,10 +76,8 @@ def build_model(
         second_moment=leaf([row.moment for row in draft.links], n, 4, 4),
         gravity=leaf(gravity, 3),
         armature=leaf([row.armature for row in draft.dofs], nv),
-        joint_range=leaf([row.range for row in draft.dofs], nv, 2),
-        friction_loss=leaf([row.friction_loss for row in draft.dofs], nv),
         q0=leaf(q_ref, len(q_ref)),
-        geometry=_geometry(draft, leaf),
+        geometry=_geometry(draft),
         forces=(force_laws.Gravity(), *_joint_forces(draft, q_ref, leaf), *actuation(drives, leaf)),
     )
 
@@ -118,14 +116,18 @@ def _topology(draft: Draft, name: str, drives: Sequence[Drive], inactive: Sequen
     )
 
 
-def _geometry(draft: Draft, leaf) -> Geometry:
-    g = len(draft.geoms)
+def _geometry(draft: Draft) -> Geometry:
+    def fixed(x, width: int) -> np.ndarray:
+        x = np.array(x, float).reshape(len(draft.geoms), width)
+        x.setflags(write=False)
+        return x
+
     return Geometry(
-        size=leaf([row.size for row in draft.geoms], g, 3),
-        position=leaf([row.position for row in draft.geoms], g, 3),
-        quaternion=leaf([row.quaternion for row in draft.geoms], g, 4),
-        rgba=leaf([row.rgba for row in draft.geoms], g, 4),
-        friction=leaf([row.friction for row in draft.geoms], g, 3),
+        size=fixed([row.size for row in draft.geoms], 3),
+        position=fixed([row.position for row in draft.geoms], 3),
+        quaternion=fixed([row.quaternion for row in draft.geoms], 4),
+        rgba=fixed([row.rgba for row in draft.geoms], 4),
+        friction=fixed([row.friction for row in draft.geoms], 3),
     )
 
 

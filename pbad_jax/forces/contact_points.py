@@ -116,22 +116,19 @@ def contact_points(model: Model, *, geoms: list[int] | None = None, mesh_points:
     if not isinstance(mesh_points, int) or mesh_points < 4:
         raise ModelError(f"mesh_points is {mesh_points!r}; it must be an integer ≥ 4")
     t, g = model.topology, model.geometry
-    size, position, quaternion, friction = (
-        np.asarray(x, float) for x in (g.size, g.position, g.quaternion, g.friction)
-    )
     links, where, radius, mu, names = [], [], [], [], []
     touching = [i for i, touches in enumerate(t.geom_touches) if touches]
     for i in touching if geoms is None else _indices(model, geoms):
         body = t.geom_bodies[i]
         if body < 0:
             continue
-        points, r = _of_shape(t.geom_types[i], size[i], t.geom_meshes[i], mesh_points)
-        points = points @ rotation_numpy(quaternion[i]).T + position[i]
+        points, r = _of_shape(t.geom_types[i], g.size[i], t.geom_meshes[i], mesh_points)
+        points = points @ rotation_numpy(g.quaternion[i]).T + g.position[i]
         links += [t.body_link[body]] * len(points)
         names += [t.body_names[body]] * len(points)
         where.append(points)
         radius.append(np.full(len(points), r))
-        mu.append(np.full(len(points), friction[i, 0]))
+        mu.append(np.full(len(points), g.friction[i, 0]))
     if not links:
         return ContactPoints((), np.zeros((0, 3)), np.zeros(0), np.zeros(0))
     return ContactPoints(tuple(links), np.concatenate(where), np.concatenate(radius), np.concatenate(mu), tuple(names))

@@ -115,10 +115,9 @@ def fluid(model: Model, normal: float = 2.0, tangential: float = 1.0, *, bodies=
     for i, (kind, body) in enumerate(zip(t.geom_types, t.geom_bodies)):
         if kind not in ("capsule", "cylinder") or body < 0 or t.body_names[body] not in wanted:
             continue
-        size, middle = np.asarray(g.size[i], float), np.asarray(g.position[i], float)
         axis = rotation_numpy(g.quaternion[i])[:, 2]
-        half = size[1] + (size[0] if kind == "capsule" else 0.0)
-        ends = [np.r_[middle + s * half / np.sqrt(3) * axis, 1.0] for s in (-1, 1)]
+        half = g.size[i, 1] + (g.size[i, 0] if kind == "capsule" else 0.0)
+        ends = [np.r_[g.position[i] + s * half / np.sqrt(3) * axis, 1.0] for s in (-1, 1)]
         links.append(t.body_link[body])
         u.append(np.stack([*ends, np.r_[axis, 0.0]]))
         length.append(2 * half)

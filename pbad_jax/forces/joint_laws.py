@@ -154,6 +154,13 @@ class JointLimit:
             total = total + jnp.sum(self.stiffness[t.ball_v[:, 0]] * energy)
         return total
 
+    def bounds(self, model: Model) -> np.ndarray:
+        """The range of every degree of freedom, (nv,2) rad or m, ±inf = free; of a ball's three 0 to its angle."""
+        t, out = tree(model.topology), np.array(self.range)
+        angle = np.asarray(self.angle)[:, None]
+        out[t.ball_v, 0], out[t.ball_v, 1] = np.where(np.isfinite(angle), 0.0, -np.inf), angle
+        return out
+
     def _scalars(self, model: Model, q: jax.Array) -> jax.Array:
         t = tree(model.topology)
         return jnp.zeros(model.nv, q.dtype).at[t.scalar_v].set(q[t.scalar_q])
