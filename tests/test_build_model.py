@@ -213,6 +213,19 @@ def test_chain_hangs_and_weighs():
     assert float(pbad.potential_energy(model, up)) == pytest.approx(9.81 * 4.5, rel=1e-5)
 
 
+def test_geometry_is_no_array_but_compared_by_content():
+    """Models of equal shapes stack; a step is compiled anew for others."""
+    one, two, other = (pbad.build_model([Body("b", 1, inertia=I3, joints=[Joint("hinge")],
+                       geoms=[pbad.Geom("sphere", r)])]) for r in (0.1, 0.1, 0.2))  # fmt: skip
+    assert one.geometry == two.geometry != other.geometry and hash(one.geometry) == hash(two.geometry)
+    assert not any("geometry" in jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(one))
+    other = dataclasses.replace(other, geometry=one.geometry)
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), one, two, other)
+    assert stacked.gravity.shape == (3, 3) and stacked.geometry is one.geometry
+    with pytest.raises(ValueError, match="read-only"):
+        one.geometry.size[0, 0] = 0.3
+
+
 def test_fingerprint_names_the_tree_and_only_the_tree():
     a, b = random_model("free", 1), random_model("free", 2)
     assert a.fingerprint == b.fingerprint != random_model("balls", 1).fingerprint

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from pbad_jax.cli.models import load_model
+from pbad_jax.forces import JointLimit
 from pbad_jax.forces.force import acts_at, description
 from pbad_jax.kinematics.transforms import total_mass
 from pbad_jax.model.model import Model
@@ -46,8 +47,11 @@ def _span(first: int, count: int) -> str:
 
 
 def _range(model: Model, joint: Any) -> str:
-    limits = np.asarray(model.joint_range)[joint.v : joint.v + joint.nv]
-    return ", ".join(f"{a:.4g} to {b:.4g}" for a, b in limits) if np.isfinite(limits).any() else "free"
+    for limit in (f for f in model.forces if isinstance(f, JointLimit)):
+        own = limit.bounds(model)[joint.v : joint.v + joint.nv]
+        if np.isfinite(own).any():
+            return ", ".join(f"{a:.4g} to {b:.4g}" for a, b in own)
+    return "free"
 
 
 def _table(head: Sequence[str], rows: list[tuple[str, ...]]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.force import Instant, Load, PointForces, each_link, place, point_forces
+from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.math.small import small_sum
 from pbad_jax.model.model import Model
 
@@ -122,10 +123,9 @@ def fluid(model: Model, normal: float = 2.0, tangential: float = 1.0, *, bodies=
     for i, (kind, body) in enumerate(zip(t.geom_types, t.geom_bodies)):
         if kind not in ("capsule", "cylinder") or body < 0 or t.body_names[body] not in wanted:
             continue
-        size, middle = np.asarray(g.size[i], float), np.asarray(g.position[i], float)
-        axis = _z_axis(np.asarray(g.quaternion[i], float))
-        half = size[1] + (size[0] if kind == "capsule" else 0.0)
-        ends = [np.r_[middle + s * half / np.sqrt(3) * axis, 1.0] for s in (-1, 1)]
+        axis = rotation_numpy(g.quaternion[i])[:, 2]
+        half = g.size[i, 1] + (g.size[i, 0] if kind == "capsule" else 0.0)
+        ends = [np.r_[g.position[i] + s * half / np.sqrt(3) * axis, 1.0] for s in (-1, 1)]
         links.append(t.body_link[body])
         u.append(np.stack([*ends, np.r_[axis, 0.0]]))
         length.append(2 * half)
@@ -136,12 +136,6 @@ def fluid(model: Model, normal: float = 2.0, tangential: float = 1.0, *, bodies=
         return jnp.asarray(np.asarray(x, float), model.dtype)
 
     return Fluid(leaf(u), leaf(length), leaf(c_n), leaf(c_t), tuple(links))
-
-
-def _z_axis(p: np.ndarray) -> np.ndarray:
-    """R e_z of a unit quaternion."""
-    w, x, y, z = p
-    return np.array([2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)])
 
 
 @functools.partial(

@@ -175,6 +175,13 @@ class JointLimit:
         balls = np.repeat(np.isfinite(np.asarray(self.angle)), 3)
         return "JointLimit", dofs(np.r_[np.isfinite(np.asarray(self.range)).any(axis=-1), balls])
 
+    def bounds(self, model: Model) -> np.ndarray:
+        """The range of every degree of freedom, (nv,2) rad or m, ±inf = free; of a ball's three 0 to its angle."""
+        t, out = tree(model.topology), np.array(self.range)
+        angle = np.asarray(self.angle)[:, None]
+        out[t.ball_v, 0], out[t.ball_v, 1] = np.where(np.isfinite(angle), 0.0, -np.inf), angle
+        return out
+
     def _scalars(self, model: Model, q: jax.Array) -> jax.Array:
         t = tree(model.topology)
         return jnp.zeros(model.nv, q.dtype).at[t.scalar_v].set(q[t.scalar_q])

@@ -17,8 +17,9 @@ from pbad_jax.forces import Force, InertiaBoxes, JointCoupling, connect, contact
 from pbad_jax.forces.attachments import carried
 from pbad_jax.forces.body_contact import geom_contact
 from pbad_jax.forces.contact_points import ContactPoints
-from pbad_jax.io.mjcf import mujoco_module, rotation
+from pbad_jax.io.mjcf import mujoco_module
 from pbad_jax.kinematics import transforms
+from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.model import Model
 
 Maker = Callable[[Model], Force]
@@ -214,7 +215,7 @@ def _is_met(m, e: int, kind: str) -> bool:
     mujoco.mj_kinematics(m, d)
     a, b = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
     R_a, R_b = (d.xmat[i].reshape(3, 3) for i in (a, b))
-    wanted_position, wanted = m.eq_data[e, 3:6], rotation(m.eq_data[e, 6:10])
+    wanted_position, wanted = m.eq_data[e, 3:6], rotation_numpy(m.eq_data[e, 6:10])
     anchor = m.eq_data[e, :3]  # in the frame of the second body
     there = R_a.T @ (d.xpos[b] + R_b @ anchor - d.xpos[a])
     return bool(np.allclose(R_a.T @ R_b, wanted, atol=1e-6) and np.allclose(there, wanted_position, atol=1e-6))
@@ -297,7 +298,7 @@ def _boxes(m, bodies: np.ndarray, model: Model) -> InertiaBoxes:
     """With MuJoCo's own axes: where principal moments are equal, `inertia_boxes` would choose others."""
     mass, moments = m.body_mass[bodies, None], m.body_inertia[bodies]
     size = np.sqrt(6 * np.maximum(moments.sum(axis=1, keepdims=True) - 2 * moments, 0) / mass)
-    u = [np.r_[np.r_[m.body_ipos[b], 1.0][None], np.c_[rotation(m.body_iquat[b]).T, np.zeros(3)]] for b in bodies]
+    u = [np.r_[np.r_[m.body_ipos[b], 1.0][None], np.c_[rotation_numpy(m.body_iquat[b]).T, np.zeros(3)]] for b in bodies]
     links = tuple(model.topology.body_link[b - 1] for b in bodies)
 
     def leaf(x):

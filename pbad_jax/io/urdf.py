@@ -9,9 +9,10 @@ from collections import Counter
 import numpy as np
 
 from pbad_jax.errors import ModelFileError, UnsupportedFeatureError
-from pbad_jax.io.mjcf import Prepared, rotation
+from pbad_jax.io.mjcf import Prepared
 from pbad_jax.io.safety import MAX_BODIES, Node, Roots, cut, nearest, numbers
 from pbad_jax.io.urdf_shapes import Shapes, pose
+from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.inertia import inertia_from_central_moment
 
 MIN_MASS = 1e-5  # kg; lighter inertials are left out, as massless frames
@@ -236,7 +237,7 @@ def _physical(node: Node, name: str, turn: np.ndarray, out: Prepared) -> np.ndar
     It is turned here, by the quaternion `turn`, because some versions of MuJoCo forget the rpy of an inertial.
     """
     xx, xy, xz, yy, yz, zz = (node.number(k, 0.0) for k in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"))
-    R = rotation(turn)
+    R = rotation_numpy(turn)
     I = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
     size = np.abs(I).max()
     if size > 1e100:

@@ -141,7 +141,7 @@ def _finite_inputs(model: Model, state: State, control: jax.Array) -> tuple[Mode
     Their derivatives would be 0 · NaN, and reach other lanes through what these share.
     """
     sound = _has_no_nan(model)
-    model = jax.tree.map(lambda x: jnp.where(sound, x, jnp.ones_like(x)), dataclasses.replace(model, geometry=None))
+    model = jax.tree.map(lambda x: jnp.where(sound, x, jnp.ones_like(x)), model)
     finite = _is_finite(state, control)
     q, v = jnp.where(finite, state.q, model.q0), jnp.where(finite, state.v, 0.0)
     history, time = jnp.where(finite, state.history, model.q0), jnp.where(finite, state.time, 0.0)
@@ -150,8 +150,7 @@ def _finite_inputs(model: Model, state: State, control: jax.Array) -> tuple[Mode
 
 
 def _has_no_nan(model: Model) -> jax.Array:
-    leaves = jax.tree.leaves(dataclasses.replace(model, geometry=None))
-    return ~jnp.any(jnp.stack([jnp.any(jnp.isnan(leaf)) for leaf in leaves]))
+    return ~jnp.any(jnp.stack([jnp.any(jnp.isnan(leaf)) for leaf in jax.tree.leaves(model)]))
 
 
 def _is_finite(state: State, control: jax.Array) -> jax.Array:
