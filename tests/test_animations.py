@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import thorough
 from PIL import Image
 
 pytestmark = [pytest.mark.float64, pytest.mark.robots, pytest.mark.slow]
@@ -40,7 +41,7 @@ def recording(path: pathlib.Path) -> dict[str, Any]:
     return msgspec.msgpack.decode(data[8 : 8 + size])
 
 
-@pytest.mark.parametrize("name", WAY)
+@pytest.mark.parametrize("name", ["swimmer", thorough("spider"), thorough("ant"), thorough("quadruped")])
 def test_it_moves_and_is_drawn(name, example, tmp_path):
     show = example["SHOWS"][name]()
     traj, info = example["play"](show)

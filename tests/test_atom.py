@@ -121,6 +121,7 @@ def test_atom_and_all_derivatives(case):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @many(max_examples=1000, derandomize=False)
 @given(case=cases())
 def test_atom_and_all_derivatives_long(case):

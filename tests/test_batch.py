@@ -7,10 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE, FLOAT32
+from helpers import DTYPE, FLOAT32, slow, thorough
 
 import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Joint, Status
+
+pytestmark = [pytest.mark.float64, pytest.mark.optimised]
 
 T = 12
 
@@ -61,10 +63,10 @@ def assert_same(a, b) -> None:
         np.testing.assert_array_equal(x, y)
 
 
-LIMB = [pytest.param(limb, s, marks=pytest.mark.slow) for s in ("radau1", "radau2", "legendre2")]
-
-
-@pytest.mark.parametrize(("make", "scheme"), [(pendulum, "radau1"), *LIMB])
+@pytest.mark.parametrize(
+    ("make", "scheme"),
+    [(pendulum, "radau1"), slow(limb, "radau2"), thorough(limb, "radau1"), thorough(limb, "legendre2")],
+)
 def test_equals_the_lanes_own_rollouts(make, scheme):
     """Bit for bit those of steps together, of lanes that end well or not; and to rounding those of vmap(rollout)."""
     model = make()
@@ -103,7 +105,6 @@ def test_on_a_cpu_large_systems_go_one_after_another(scheme, links, width):
     assert widths == [width]
 
 
-@pytest.mark.float64
 def test_with_a_tile_the_others_do_not_matter():
     """The same bits alone, in batches of any size and order, and from the queue."""
     start, u, how = states(11), controls(11), options()
@@ -130,7 +131,6 @@ def test_sick_lanes_leave_the_others_alone():
     np.testing.assert_array_equal(b[1].status[2], [Status.NONFINITE_INPUT] + (T - 1) * [Status.FROZEN])
 
 
-@pytest.mark.float64
 def test_steps_together_for_the_other_schemes():
     """dirk goes by steps, tile after tile."""
     start, u = states(6), controls(6)
@@ -143,7 +143,6 @@ def test_steps_together_for_the_other_schemes():
     )
 
 
-@pytest.mark.float64
 def test_policies():
     """Of the lane's own state, with parameters; the same as the controls that it gives."""
     start, how = states(4), options()
@@ -167,7 +166,6 @@ def test_no_steps():
     assert traj.q.shape == (3, 0, pendulum().nq) and info.status.shape == (3, 0)
 
 
-@pytest.mark.float64
 def test_forward_derivatives():
     """Those of the rollouts; reverse mode is refused by JAX, not wrong."""
     model, how = pendulum(), options()

@@ -17,6 +17,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import __main__ as suite  # noqa: E402  the folder is no installed package
 from benchmarks import compare  # noqa: E402
 
+pytestmark = pytest.mark.float64
+
 HELPERS = {"engines", "systems", "__main__", "common", "compare", "readme_table", "remotes", "rivals"}
 ROWS = [
     {"links": 5, "method": "a", "dt": 0.01, "s": 1.0, "iterations": 3.0, "failed_steps": 0},

@@ -16,6 +16,8 @@ from pbad_jax.dynamics.instant import joint_acceleration
 from pbad_jax.kinematics import transforms
 from pbad_jax.model import inertia
 
+pytestmark = pytest.mark.float64
+
 I3 = np.eye(3)
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE
+from helpers import DTYPE, slow, thorough
 from scipy.spatial.transform import Rotation
 from test_orders import in_steps
 
@@ -287,26 +287,23 @@ def turned_too_far(before, after):
     return np.abs(moved - (v + w) / 2) > (np.abs(v) + np.abs(w)) / 2 + np.pi * (1 + 1e-9)
 
 
-def slow(*row):
-    return pytest.param(*row, marks=pytest.mark.slow)
-
-
 CASES = [
     ("radau2", 400, "lm"),
     ("radau1", 1, "lm"),
     slow("radau1", 400, "lm"),
-    slow("legendre3", 400, "lm"),
-    slow("dirk2", 400, "lm"),
-    slow("radau2", 1, "lm"),
-    slow("legendre3", 1, "lm"),
-    slow("dirk2", 1, "lm"),
-    slow("radau2", 6, "lm"),
-    slow("radau1", 400, "lbfgs"),
-    slow("radau2", 400, "lbfgs"),
+    thorough("legendre3", 400, "lm"),
+    thorough("dirk2", 400, "lm"),
+    thorough("radau2", 1, "lm"),
+    thorough("legendre3", 1, "lm"),
+    thorough("dirk2", 1, "lm"),
+    thorough("radau2", 6, "lm"),
+    thorough("radau1", 400, "lbfgs"),
+    thorough("radau2", 400, "lbfgs"),
 ]
 
 
 @pytest.mark.float64
+@pytest.mark.optimised
 @pytest.mark.parametrize(("name", "max_iterations", "solver"), CASES)
 def test_no_silent_failures(name, max_iterations, solver):
     newton = solver == "lm"

@@ -13,6 +13,8 @@ import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Joint, forces
 from pbad_jax.analysis import finite_differences, force_jacobians
 
+pytestmark = pytest.mark.float64
+
 HOW = pbad.Options(dt=0.02, scheme="radau1")
 
 
@@ -52,7 +54,6 @@ def wrong(report) -> list[str]:
     return [row.name for row in report.rows if not row.ok]
 
 
-@pytest.mark.float64
 def test_right_derivatives():
     """Every array has its row; all agree; the report says so."""
     report = pbad.check_gradients(tethered(), options=HOW)
@@ -71,7 +72,6 @@ def test_right_derivatives():
     }  # fmt: skip
 
 
-@pytest.mark.float64
 def test_a_wrong_slope_is_found_and_its_force_named():
     report = pbad.check_gradients(tethered(slope_error=1e-3), options=HOW)
     assert not report.ok and [name.split()[-1] for name in report.suspects] == ["Tether"]

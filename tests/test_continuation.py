@@ -11,6 +11,8 @@ from pbad_jax.math.batched import CholeskyFactor
 from pbad_jax.solver import continuation, dense
 from pbad_jax.solver import levenberg_marquardt as lm
 
+pytestmark = pytest.mark.optimised
+
 TIGHT = 1e-5 if FLOAT32 else 1e-11
 SETTINGS = lm.Settings(TIGHT, 400)
 RUNNING = jnp.asarray(lm.RUNNING, jnp.int8)

@@ -9,8 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import thorough
 
 import pbad_jax as pbad
+
+pytestmark = [pytest.mark.float64, pytest.mark.optimised]
 
 OWN_BITS = """
 import jax
@@ -49,7 +52,7 @@ def elsewhere(batched: bool, **environment: str) -> str:
     return done.stdout.split()[-1]
 
 
-@pytest.mark.parametrize("batched", [False, True], ids=["rollout", "batch"])
+@pytest.mark.parametrize("batched", [thorough(False), True], ids=["rollout", "batch"])
 def test_the_same_bits_again(batched):
     want = bits(batched)
     assert bits(batched) == want, "the same call"

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE, FLOAT32
+from helpers import DTYPE, FLOAT32, slow, thorough
 from scipy.integrate import solve_ivp
 
 import pbad_jax as pbad
@@ -99,19 +99,16 @@ def start(model: pbad.Model, seed: int = 0) -> pbad.State:
     return pbad.make_state(model, q=q, v=0.5 * rng.normal(size=model.nv))
 
 
-CASES = [("radau1", 1, "limb")]
-LONG = [
-    ("radau2", 10, "touching"), ("dirk2", 10, "limb"), ("radau2", 100, "limb"),
-    ("radau3", 10, "limb"), ("dirk4", 10, "limb"), ("variational", 10, "limb"),
-    *((f"legendre{K}", 10, "limb") for K in (2, 3, 4, 5)),
-    *((s, 100, "limb") for s in ("radau1", "radau3", "dirk2", "dirk4", "variational", "legendre3")),
-    *((s, 100, "limb on the ground") for s in ("radau1", "radau2", "radau3", "dirk2", "dirk4", "variational")),
+CASES = [
+    ("radau1", 1, "limb"), slow("radau2", 10, "touching"), slow("radau2", 100, "limb on the ground"),
+    *(thorough(s, 10, "limb") for s in ("radau3", "dirk2", "dirk4", "variational")),
+    *(thorough(f"legendre{K}", 10, "limb") for K in (2, 3, 4, 5)),
+    *(thorough(s, 100, "limb") for s in ("radau1", "radau2", "radau3", "dirk2", "dirk4", "variational", "legendre3")),
+    *(thorough(s, 100, "limb on the ground") for s in ("radau1", "radau3", "dirk2", "dirk4", "variational")),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("scheme", "n_steps", "which"), CASES + [pytest.param(*c, marks=pytest.mark.slow) for c in LONG]
-)
+@pytest.mark.parametrize(("scheme", "n_steps", "which"), CASES)
 def test_gradients_of_rollouts(scheme, n_steps, which):
     """By every array of the model, its forces, the state, controls and dt: against differences, forward, reverse."""
     model = MODELS[which]()
@@ -166,7 +163,9 @@ def test_gradient_of_a_batch_is_the_batch_of_gradients():
 
 @pytest.mark.float64
 @pytest.mark.slow
-@pytest.mark.parametrize(("which", "scheme"), [("hinges", "radau1"), ("limb", "radau2"), ("limb", "legendre3")])
+@pytest.mark.parametrize(
+    ("which", "scheme"), [("hinges", "radau1"), thorough("limb", "radau2"), thorough("limb", "legendre3")]
+)
 def test_second_derivatives(which, scheme):
     """Hessian times vector of a scanned rollout, reverse over reverse and forward over reverse."""
     model, options = limb() if which == "limb" else stiff_chain(3.0), pbad.Options(dt=DT, scheme=scheme, **SOLVED)

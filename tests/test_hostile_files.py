@@ -11,6 +11,8 @@ import pytest
 import pbad_jax as pbad
 from pbad_jax.io import safety
 
+pytestmark = pytest.mark.float64
+
 mujoco: Any = importlib.import_module("mujoco")  # it has no types
 
 MJCF = """<mujoco model="m">
@@ -501,6 +503,7 @@ def test_fuzz(text):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", [MJCF, URDF], ids=["mjcf", "urdf"])
 def test_fuzz_long(text):
     assert fuzz(text, range(1000, 3500)) > 100

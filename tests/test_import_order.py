@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.float64
+
 PACKAGE = pathlib.Path(__file__).parents[1] / "pbad_jax"
 
 # room: what it may import beside itself, errors and checks; in the order of reading

@@ -101,6 +101,7 @@ def test_transforms_and_fields(case):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @many(max_examples=500, derandomize=False)
 @given(case=cases())
 def test_transforms_and_fields_long(case):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE, FLOAT32, assert_close, random_model, random_q
+from helpers import DTYPE, FLOAT32, assert_close, random_model, random_q, slow, thorough
 
 import pbad_jax as pbad
 from pbad_jax.kinematics import manifold
@@ -146,9 +146,14 @@ def energy_and_equation(model, scheme, dt, q, v, q_h, z):
     return gradient(zero), jax.jacfwd(gradient)(zero), *residual_and_matrix(model, s, eq, z[None])
 
 
-@pytest.mark.parametrize("armature", ["none", "balls"])
-@pytest.mark.parametrize("topology", ["balls", pytest.param("free", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("scheme", ["legendre2", pytest.param("radau1", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "scheme, topology, armature",
+    [
+        *(("legendre2", "balls", "none"), ("legendre2", "balls", "balls")),
+        *(thorough("legendre2", "free", "none"), slow("legendre2", "free", "balls")),
+        *(slow("radau1", topology, armature) for topology in ("balls", "free") for armature in ("none", "balls")),
+    ],
+)
 def test_residual_and_matrix_are_the_energys_derivatives(scheme, topology, armature):
     scheme = pbad.Options(dt=1.0, scheme=scheme).scheme
     for seed in range(4):
@@ -176,21 +181,17 @@ def stepped(options, model, state):
     return pbad.make_step(options)(model, state)
 
 
-def slow(*row):
-    return pytest.param(*row, marks=pytest.mark.slow)
-
-
 @pytest.mark.float64
 @pytest.mark.parametrize(
     ("scheme", "objective"),
     [
-        ("radau1", "energy"),
-        slow("radau1", "squared"),
+        thorough("radau1", "energy"),
+        thorough("radau1", "squared"),
         slow("legendre2", "energy"),
         slow("legendre2", "squared"),
-        slow("dirk2", "energy"),
-        slow("dirk2", "squared"),
-        slow("radau2", "squared"),
+        thorough("dirk2", "energy"),
+        thorough("dirk2", "squared"),
+        thorough("radau2", "squared"),
         slow("legendre3", "squared"),
     ],
 )

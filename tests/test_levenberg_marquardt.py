@@ -15,6 +15,8 @@ from pbad_jax.math.batched import CholeskyFactor
 from pbad_jax.solver import dense
 from pbad_jax.solver import levenberg_marquardt as lm
 
+pytestmark = pytest.mark.optimised
+
 TIGHT = 1e-5 if FLOAT32 else 1e-11
 
 

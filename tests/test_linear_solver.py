@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE, FLOAT32, TOL, Case, assert_close
+from helpers import DTYPE, FLOAT32, TOL, Case, assert_close, slow, thorough
 from test_dynamics import free_tree, moving
 from test_objectives import SCHEMES, draw
 
@@ -29,7 +29,9 @@ def both(model, scheme, dt, q, v, q_h, z, control):
     return r, J, r_tree, J_tree, sweeps.solve(model, M, r)
 
 
-@pytest.mark.parametrize("name, topology", [("radau1", "free"), ("radau1", "many joints"), ("legendre2", "balls")])
+@pytest.mark.parametrize(
+    "name, topology", [("radau1", "free"), ("radau1", "many joints"), thorough("legendre2", "balls")]
+)
 def test_residual_and_matrix_equal_the_dense_ones(name, topology):
     """With springs, dampers, servos and armature, also on balls."""
     for seed in range(5):
@@ -41,13 +43,15 @@ def test_residual_and_matrix_equal_the_dense_ones(name, topology):
             assert_close(x, np.linalg.solve(J, r), 1e-10)
 
 
-@pytest.mark.parametrize("scheme", ["radau1", "dirk2", pytest.param("legendre2", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "make",
-    [pytest.param(free_tree, id="tree"), pytest.param(lambda: pbad.chain(12), id="chain", marks=pytest.mark.slow)],
+    "which, scheme",
+    [
+        *(("tree", "radau1"), thorough("tree", "dirk2"), thorough("tree", "legendre2")),
+        *(slow("chain", "radau1"), slow("chain", "dirk2"), thorough("chain", "legendre2")),
+    ],
 )
-def test_steps_equal_the_dense_ones(scheme, make):
-    model = make()
+def test_steps_equal_the_dense_ones(which, scheme):
+    model = free_tree() if which == "tree" else pbad.chain(12)
     ends = []
     for linear_solver in ("dense", "tree"):
         options = pbad.Options(dt=0.02, scheme=scheme, linear_solver=linear_solver)

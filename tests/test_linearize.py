@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE, FLOAT32, assert_close, move
+from helpers import DTYPE, FLOAT32, assert_close, move, thorough
 
 import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Joint, Status
@@ -79,9 +79,7 @@ def assert_is_derivative(got: pbad.Linearization, J: np.ndarray) -> None:
 
 
 @pytest.mark.float64
-@pytest.mark.parametrize(
-    "scheme", ["radau2", *(pytest.param(s, marks=pytest.mark.slow) for s in ("dirk2", "legendre3"))]
-)
+@pytest.mark.parametrize("scheme", ["radau2", thorough("dirk2"), thorough("legendre3")])
 def test_equals_differences(scheme):
     """A free joint, a ball, a driven hinge, in a jit; of legendre3 the second step, whose history is a state too."""
     model, how = creature(), options(scheme)

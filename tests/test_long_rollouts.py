@@ -13,9 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE
+from helpers import DTYPE, thorough
 
 import pbad_jax as pbad
+
+pytestmark = [pytest.mark.float64, pytest.mark.optimised]
 
 N, EVERY = 40, 10
 
@@ -32,7 +34,7 @@ def assert_same(a, b) -> None:
         np.testing.assert_array_equal(x, y)
 
 
-@pytest.mark.parametrize("scheme", ["radau1", pytest.param("legendre3", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scheme", ["radau1", thorough("legendre3")])
 def test_chunks_are_the_whole(tmp_path, scheme):
     """Also when it is continued from a part, and when more steps are asked for."""
     whole = pbad.rollout_batch(*job(scheme))
@@ -130,7 +132,7 @@ def test_bad_input(tmp_path, change, words):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [4, 20])
+@pytest.mark.parametrize("kills", [4, thorough(20)])
 def test_kill_minus_nine(tmp_path, kills):
     """At random moments, some of them while it writes: it goes on, loses a chunk at most, and ends with the bits."""
     code = f"""

@@ -6,11 +6,13 @@ instead (`in_steps`): one compilation for each scheme and topology, any number o
 
 import dataclasses
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import slow, thorough
 from scipy.integrate import solve_ivp
 
 import pbad_jax as pbad
@@ -169,16 +171,13 @@ def chain():
     return model, state, reference(model, state, 1.0)
 
 
-QUICK_ON_THE_CHAIN = ("variational",)
-
-
 @pytest.mark.parametrize(
     "name",
     [
-        name if name in QUICK_ON_THE_CHAIN else pytest.param(name, marks=pytest.mark.slow)
-        for name in SCHEMES
-        if "radau" not in name  # test_dynamics has them
-    ],
+        "variational",
+        *(slow("dirk2"), slow("dirk3"), slow("dirk4")),
+        *(thorough("legendre3"), thorough("legendre4"), thorough("legendre5")),
+    ],  # test_dynamics has radau
 )
 def test_order_on_a_spatial_chain(name):
     model, state, truth = chain()
@@ -225,16 +224,24 @@ def test_fine_steps_of_radau_3_are_the_reference(base):
     assert np.abs(v_fine - v).max() < 1e-9
 
 
+QUICK_ON_A_TREE = [("ball", "radau2"), ("ball", "dirk2"), ("ball", "variational"), ("free", "variational")]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SCHEMES)
-@pytest.mark.parametrize("base", ["free", "ball"])
+@pytest.mark.parametrize(
+    "base, name",
+    [
+        *QUICK_ON_A_TREE,
+        *(thorough(*case) for case in itertools.product(("free", "ball"), SCHEMES) if case not in QUICK_ON_A_TREE),
+    ],
+)
 def test_order_on_a_branched_tree(base, name):
     model, state, truth = branched(base)
     check_order(model, state, 1.0, scheme_of(name), SCHEMES[name], truth)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["dirk2", "dirk4", "variational", "radau3"])
+@pytest.mark.parametrize("name", ["dirk2", thorough("dirk4"), thorough("variational"), "radau3"])
 def test_order_on_a_branched_tree_with_a_damped_ball(name):
     model, state, truth = branched("ball", 0.5)
     check_order(model, state, 1.0, scheme_of(name), SCHEMES[name], truth)
@@ -258,6 +265,7 @@ def momenta(model, state):
     return np.asarray(linear), np.asarray(angular - jnp.cross(centre, linear))
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("n", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_variational_keeps_momenta(n):
     model, state = tumbling()
@@ -297,12 +305,13 @@ def energy_error(dt, lift, seconds=60):
     return error.max(), np.all(status == 0)
 
 
+@pytest.mark.optimised
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("dt", "lift", "bound"),
     [
         (0.001, 0.5, 5e-4),
-        (0.00025, np.pi / 2, 1e-2),  # chaotic: 0.40 and 0.51 % on two machines
+        thorough(0.00025, np.pi / 2, 1e-2),  # chaotic: 0.40 and 0.51 % on two machines
         pytest.param(
             0.001,
             np.pi / 2,

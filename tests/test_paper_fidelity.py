@@ -8,11 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import paper_reference as paper
 import pytest
-from helpers import DTYPE, assert_close, spring_constant, sprung_slide
+from helpers import DTYPE, assert_close, spring_constant, sprung_slide, thorough
 from mpmath import legendre as legendre_polynomial
 from mpmath import mp, mpf
 
 import pbad_jax as pbad
+
+pytestmark = pytest.mark.float64
 
 ORDERS = [2, 3, 4, 5]
 PARAMS = paper.Params(
@@ -73,9 +75,8 @@ def double_pendulum():
     return pbad.build_model([upper, lower], gravity=(0, 0, -float(PARAMS.gravity)))
 
 
-@pytest.mark.float64
 @pytest.mark.filterwarnings("ignore:legendre:UserWarning")  # K = 4, 5 warn that they are unstable
-@pytest.mark.parametrize("K", ORDERS)
+@pytest.mark.parametrize("K", [2, 3, thorough(4), thorough(5)])
 def test_steps_solve_the_papers_equations(K):
     """The ends of ten steps, from two starts; every step after the first also needs the right history."""
     options = pbad.Options(dt=float(DT), scheme=pbad.legendre(K, start="linear"), tolerance=1e-13)
@@ -88,7 +89,6 @@ def test_steps_solve_the_papers_equations(K):
         assert np.abs(ends[-1] - ends[0]).max() > 0.1  # it moved
 
 
-@pytest.mark.float64
 def test_the_comparison_would_notice_another_scheme():
     """Two steps of neighbouring orders differ by far more than 1e-9."""
     steps = {K: floats(paper.reference_steps(K, DT, *STARTS["swing"], 2, PARAMS)[0])[-1] for K in ORDERS}
@@ -98,9 +98,8 @@ def test_the_comparison_would_notice_another_scheme():
 # --- the oscillator --------------------------------------------------------------------------------------
 
 
-@pytest.mark.float64
 @pytest.mark.filterwarnings("ignore:legendre:UserWarning")
-@pytest.mark.parametrize("K", ORDERS)
+@pytest.mark.parametrize("K", [2, thorough(3), 4, thorough(5)])
 def test_oscillator_companion_matrix(K):
     """(history, q_k) ↦ (new history, q_{k+1}), every entry, from soft to stiff; dt = 1."""
     step = jax.jit(pbad.make_step(pbad.Options(dt=1.0, scheme=pbad.legendre(K), tolerance=1e-13)))

@@ -46,6 +46,7 @@ def test_five_seconds(name):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("quarter", range(4))
 def test_dirk_on_every_robot(quarter):
     """One second at 0.02 s from a random motion: every step of dirk(2) converges on every robot that loads.

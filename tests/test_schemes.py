@@ -13,6 +13,8 @@ from helpers import DTYPE, FLOAT32, assert_close, spring_constant, sprung_slide
 import pbad_jax as pbad
 from pbad_jax import schemes
 
+pytestmark = pytest.mark.float64
+
 # Radau IIA, Hairer & Wanner, Solving ODEs II, tables IV.5.5 and 5.6, typed in from the book
 R6 = np.sqrt(6)
 BUTCHER = {
@@ -144,7 +146,6 @@ def exact_matrix(name, w2dt2):
     return stages[-2:]
 
 
-@pytest.mark.float64
 @pytest.mark.parametrize("name", SCHEMES)
 def test_stability_of_the_librarys_own_steps(name):
     step = stepper(name)
@@ -174,7 +175,6 @@ def test_the_sweep_would_notice_an_unstable_scheme():
         assert np.abs(np.linalg.eigvals(y)).max() > bound
 
 
-@pytest.mark.float64
 @pytest.mark.parametrize("name", SCHEMES)
 def test_order_on_an_oscillator(name):
     """x″ = −w² x from (1, 0.5) to t = 2, slope over three halvings; legendre with its matched start."""

@@ -9,7 +9,7 @@ import pytest
 import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Joint
 
-pytestmark = [pytest.mark.slow, pytest.mark.float64]
+pytestmark = [pytest.mark.slow, pytest.mark.float64, pytest.mark.optimised]
 STARTS, STEPS, DT, UPDATES = 20, 60, 0.05, 200
 
 

@@ -13,6 +13,8 @@ import pytest
 
 import pbad_jax as pbad
 
+pytestmark = pytest.mark.float64
+
 N_STEPS = 6
 
 

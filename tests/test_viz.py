@@ -16,6 +16,8 @@ from pbad_jax import viz
 from pbad_jax.model.model import Mesh
 from pbad_jax.viz import frames, needs, shapes
 
+pytestmark = pytest.mark.float64
+
 PYRAMID = Mesh(
     np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1.0]]), np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]])
 )
