@@ -1,7 +1,9 @@
 """Float64 by default; PBAD_TEST_FLOAT32=1 runs the same suite in float32 where it makes sense."""
 
+import importlib
 import os
 import pathlib
+from typing import Any
 
 import jax
 import pytest
@@ -34,6 +36,16 @@ def pytest_collection_modifyitems(items):
 def _compiles_quickly(request):
     """Few optimisations, but for tests marked optimised."""
     jax.config.update("jax_disable_most_optimizations", request.node.get_closest_marker("optimised") is None)
+
+
+@pytest.fixture
+def no_log_file():
+    """MuJoCo, called directly, writes its warnings to MUJOCO_LOG.TXT."""
+    mujoco: Any = importlib.import_module("mujoco")  # it has no types
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda text: None)
+    yield
+    mujoco.set_mju_user_warning(before)
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from test_robots import load_quietly, urdfs
+from robot_files import load_quietly, urdfs
 
 import pbad_jax as pbad
 from pbad_jax.cli import main

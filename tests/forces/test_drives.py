@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import FLOAT32, TOL, Case, assert_close
-from test_force_physics import failed, run
-from test_linear_solver import both
-from test_objectives import SCHEMES, draw
+from motions import failed, run
+from stage_cases import SCHEMES, both, draw
 
 import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Joint, forces

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import slow, thorough
+from motions import in_steps
 from scipy.integrate import solve_ivp
 
 import pbad_jax as pbad
@@ -20,21 +21,6 @@ from pbad_jax.dynamics.instant import joint_acceleration
 from pbad_jax.kinematics import manifold, transforms
 
 pytestmark = [pytest.mark.float64, pytest.mark.filterwarnings("ignore:legendre:UserWarning")]
-
-
-def in_steps(model, state, dt):
-    """The same motion with dt as the unit of time: gravity and stiffness by dt², damping and rates by dt."""
-
-    def force(f):
-        if hasattr(f, "stiffness"):
-            return dataclasses.replace(f, stiffness=f.stiffness * dt**2)
-        if hasattr(f, "coefficient"):
-            return dataclasses.replace(f, coefficient=f.coefficient * dt)
-        assert type(f).__name__ == "Gravity"
-        return f
-
-    model = dataclasses.replace(model, gravity=model.gravity * dt**2, forces=tuple(map(force, model.forces)))
-    return model, dataclasses.replace(state, v=state.v * dt)
 
 
 @functools.partial(jax.jit, static_argnames="options")
@@ -177,7 +163,7 @@ def chain():
         "variational",
         *(slow("dirk2"), slow("dirk3"), slow("dirk4")),
         *(thorough("legendre3"), thorough("legendre4"), thorough("legendre5")),
-    ],  # test_dynamics has radau
+    ],  # test_big_steps has radau
 )
 def test_order_on_a_spatial_chain(name):
     model, state, truth = chain()

@@ -13,7 +13,7 @@ from PIL import Image
 
 pytestmark = [pytest.mark.float64, pytest.mark.robots, pytest.mark.slow]
 
-EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 WAY = {"swimmer": 1.0, "spider": 0.9, "ant": 0.4, "quadruped": 1.5}  # m, at least
 
 

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import thorough
+from motions import free_tree, moving
 from scipy.integrate import solve_ivp
 
 import pbad_jax as pbad
 from pbad_jax.dynamics.instant import joint_acceleration
-from pbad_jax.kinematics import manifold, transforms
+from pbad_jax.kinematics import transforms
 
 
 def near_horizontal(model, n):
@@ -32,26 +33,6 @@ def energies(model, traj):
 
 def total_energy(model, state):
     return float(pbad.kinetic_energy(model, state) + pbad.potential_energy(model, state))
-
-
-def free_tree(gravity=(0, 0, -9.81)):
-    """A floating body with a ball-jointed arm, a hinged arm and a slide: everything moves, nothing drives it."""
-    I = np.diag([0.2, 0.25, 0.3])
-    return pbad.build_model(
-        [
-            pbad.Body("root", 2.0, (0.1, 0, 0.05), I, joints=[pbad.Joint("free")]),
-            pbad.Body("arm", 1.0, (0, 0, -0.3), I / 4, "root", (0.2, 0.1, 0), joints=[pbad.Joint("ball")]),
-            pbad.Body("leg", 0.7, (0.2, 0, 0), I / 5, "root", (-0.2, 0, 0.1), joints=[pbad.Joint("hinge", (1, 1, 0))]),
-            pbad.Body("piston", 0.5, (0, 0, 0.1), I / 9, "arm", (0, 0, -0.5), joints=[pbad.Joint("slide", (1, 0, 1))]),
-        ],
-        gravity=gravity,
-    )
-
-
-def moving(model, seed=0):
-    rng = np.random.default_rng(seed)
-    q = manifold.retract(model, model.q0, jnp.asarray(rng.normal(size=model.nv) * 0.5, model.dtype))
-    return pbad.make_state(model, q, rng.normal(size=model.nv))
 
 
 @pytest.mark.float64

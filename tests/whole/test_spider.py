@@ -11,7 +11,7 @@ import pbad_jax as pbad
 
 pytestmark = pytest.mark.float64
 
-EXAMPLE = pathlib.Path(__file__).parent.parent / "examples" / "spider_walk.py"
+EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "spider_walk.py"
 
 
 def example():

@@ -5,7 +5,6 @@ accelerations of the continuous system are judged by MuJoCo, from the same numbe
 """
 
 import dataclasses
-import functools
 import itertools
 
 import jax
@@ -30,27 +29,19 @@ from helpers import (
 from hypothesis import given
 from hypothesis import strategies as st
 from mjcf import mujoco, mujoco_model
+from stage_cases import SCHEMES, ball_slices, draw, library, retracted
 
 import pbad_jax as pbad
 from pbad_jax.atom import operator
 from pbad_jax.dynamics.instant import joint_acceleration
 from pbad_jax.forces.force import instant, total_load
 from pbad_jax.kinematics import manifold, transforms
-from pbad_jax.stage import equation
-from pbad_jax.stage.matrix import residual_and_matrix
-
-SCHEMES = {s.name: s for s in (pbad.radau(1), pbad.radau(2), pbad.radau(3), pbad.legendre(2), pbad.legendre(3))}
 
 
 def at_rest(model, q, v, u):
     """An instant for forces that do not ask for the links' rates."""
     T = transforms.transforms(model, q)
     return instant(q, v, T, jnp.zeros_like(T), jnp.zeros((), DTYPE), u)
-
-
-def ball_slices(model):
-    t = model.topology
-    return [(x, d) for kind, x, d in zip(t.link_type, t.link_q, t.link_v) if kind == "ball"]
 
 
 def scalar_pairs(model):
@@ -155,48 +146,6 @@ def dense(model, scheme, dt, q, v, q_h, z, control):
 
 
 composed = jax.jit(manifold.compose_increment)
-
-
-def right_jacobian_transposed(w, x):
-    """Jr(w)ᵀ x to second order in w: exp(w + ε) = exp(w) exp(Jr ε)."""
-    return x + 0.5 * jnp.cross(w, x) + jnp.cross(w, jnp.cross(w, x)) / 6
-
-
-@functools.partial(jax.jit, static_argnames=("scheme", "twin"))
-def library(model, scheme, dt, q, v, q_h, z, control, twin):
-    """Residual and matrix, and the matrix by jacfwd of the residual covector in exponential coordinates."""
-    state = dataclasses.replace(pbad.make_state(model), q=q, v=v, history=q_h, has_history=jnp.asarray(True))
-    z_h = manifold.increment_between(model, q, q_h) if scheme.has_history else None
-    s = equation.step_start(model, state, control, twin=twin)
-    eq = equation.collocation(model, scheme, dt, s, z_h)
-    r, J = residual_and_matrix(model, s, eq, z, twin=twin)
-
-    def covector(delta):
-        delta = delta.reshape(scheme.m, -1)
-        moved = jax.vmap(lambda z_i, d: manifold.retract(model, z_i, d))(z, delta)
-        r = residual_and_matrix(model, s, eq, moved, twin=twin)[0].reshape(scheme.m, -1)
-        for _, y in ball_slices(model):
-            r = r.at[:, y : y + 3].set(jax.vmap(right_jacobian_transposed)(delta[:, y : y + 3], r[:, y : y + 3]))
-        return r.reshape(-1)
-
-    judge = jax.jacfwd(covector)(jnp.zeros(scheme.m * model.nv, q.dtype)) if twin == "parallel" else J
-    return r, J, judge
-
-
-def draw(case, scheme, step):
-    """A model, a state, stage increments of about `step` rad or m, and a control."""
-    model, rng = random_model(case.topology, case.seed, spread=1.5), case.rng
-    q = jnp.asarray(random_q(model, rng, case.pose_a), DTYPE)
-    one = manifold.identity_increment(model)
-    q = q if not FLOAT32 else retracted(model, one, 0.3 * jnp.ones(model.nv, DTYPE))
-    v, dh = (jnp.asarray(rng.normal(size=model.nv), DTYPE) for _ in range(2))
-    control = jnp.asarray(rng.normal(size=model.nu), DTYPE)
-    delta = jnp.asarray(step * rng.normal(size=(scheme.m, model.nv)), DTYPE)
-    z = jnp.stack([retracted(model, one, d) for d in delta])
-    return model, (q, v, retracted(model, q, 0.1 * dh), z, control)
-
-
-retracted = jax.jit(manifold.retract)
 
 
 def check(case, scheme, step, dt):

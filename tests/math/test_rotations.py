@@ -182,3 +182,30 @@ def test_dense_exp_is_a_rotation():
     w = np.array([0.3, -0.2, 0.1])
     assert_close(exp_rotation(jnp.asarray(w, DTYPE)), exp_series(w), 1e-6 if FLOAT32 else 1e-9)
     assert_close(log_rotation(exp_series(w).astype(float), w + 0.01), w, 1e-12)
+
+
+@jax.jit
+def jacobian_by_autodiff(w):
+    """exp(w)⁻¹ ∂exp(w)/∂w: twice the vector part of p* ⊗ ∂p."""
+    p, dp = rotations.quaternion_exp(w), jax.jacfwd(rotations.quaternion_exp)(w)
+    columns = jax.vmap(lambda d: rotations.quaternion_product(rotations.quaternion_inverse(p), d))(dp.T)
+    return 2 * columns[:, 1:].T
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-300, 1e-20, 1e-9, 1e-4, 5e-3, 0.0099999, 0.0100001, 0.3, 1.0, 3.1, 6.2, 30.0])
+def test_right_jacobian(size):
+    w = np.random.default_rng(int(size * 100)).normal(size=(6, 3))
+    w = jnp.asarray(size * w / np.linalg.norm(w, axis=1)[:, None], DTYPE)
+    want = np.stack([jacobian_by_autodiff(x) for x in w])
+    got = rotations.right_jacobian(w)
+    assert np.all(np.isfinite(got))
+    np.testing.assert_allclose(got, want, atol=1e-11 if not FLOAT32 else 1e-4)
+    if size < 3:  # the two functions of joints.py are each other's inverses
+        both = matmul(got, rotations.right_jacobian_inverse(w))
+        np.testing.assert_allclose(both, np.broadcast_to(np.eye(3), both.shape), atol=1e-11 if not FLOAT32 else 1e-4)
+
+
+def test_right_jacobian_is_differentiable_at_zero():
+    slope = jax.jacfwd(rotations.right_jacobian)(jnp.zeros(3, DTYPE))
+    want = -0.5 * np.stack([np.asarray(rotations.hat(jnp.asarray(e, DTYPE))) for e in np.eye(3)], axis=-1)
+    np.testing.assert_allclose(slope, want, atol=1e-7)

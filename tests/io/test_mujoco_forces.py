@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import assert_close
-from test_robots import load_quietly, mjcfs, no_log_file, urdfs  # noqa: F401
+from robot_files import load_quietly, mjcfs, urdfs
 
 import pbad_jax as pbad
 from pbad_jax import forces
@@ -20,7 +20,7 @@ from pbad_jax.forces.force import instant
 from pbad_jax.kinematics import transforms
 
 mujoco: Any = importlib.import_module("mujoco")  # it has no types
-pytestmark = pytest.mark.float64
+pytestmark = [pytest.mark.float64, pytest.mark.usefixtures("no_log_file")]
 G = 9.81
 
 

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import DTYPE, TOL, Case, assert_close
-from test_objectives import SCHEMES, draw, library
+from stage_cases import SCHEMES, draw, library
 
 import pbad_jax as pbad
 from pbad_jax import forces
 from pbad_jax.kinematics import manifold, transforms
 
-README = pathlib.Path(__file__).parent.parent / "README.md"
+README = pathlib.Path(__file__).parents[2] / "README.md"
 
 
 def snippet() -> dict[str, Any]:

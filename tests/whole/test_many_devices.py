@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-EXAMPLE = pathlib.Path(__file__).parent.parent / "examples" / "many_devices.py"
+EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "many_devices.py"
 pytestmark = [pytest.mark.float64, pytest.mark.slow]
 
 ON_EIGHT = """

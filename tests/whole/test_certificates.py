@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import DTYPE, slow, thorough
+from motions import in_steps
 from scipy.spatial.transform import Rotation
-from test_orders import in_steps
 
 import pbad_jax as pbad
 from pbad_jax import schemes

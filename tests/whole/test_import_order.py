@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.float64
 
-PACKAGE = pathlib.Path(__file__).parents[1] / "pbad_jax"
+PACKAGE = pathlib.Path(__file__).parents[2] / "pbad_jax"
 
 # room: what it may import beside itself, errors and checks; in the order of reading
 ROOMS = {

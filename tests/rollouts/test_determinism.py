@@ -45,8 +45,7 @@ def bits(batched: bool) -> str:
 def elsewhere(batched: bool, **environment: str) -> str:
     """The same in a new process."""
     code = OWN_BITS.format(x64=jax.config.jax_enable_x64, batched=batched)
-    here = os.pathsep.join([os.path.dirname(__file__), os.getenv("PYTHONPATH", "")])
-    found = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": here} | environment
+    found = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(sys.path)} | environment
     done = subprocess.run([sys.executable, "-c", code], env=found, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()[-1]

@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE, FLOAT32, TOL, Case, assert_close, assert_refused, slow, thorough
-from test_force_laws import (
+from force_cases import (
     acts,
     assert_finite,
     blocks,
@@ -23,7 +22,8 @@ from test_force_laws import (
     random_point,
     still,
 )
-from test_objectives import SCHEMES, draw, library
+from helpers import DTYPE, FLOAT32, TOL, Case, assert_close, assert_refused, slow, thorough
+from stage_cases import SCHEMES, draw, library
 
 import pbad_jax as pbad
 from pbad_jax import Body, Geom, Joint, forces

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import random
 import signal
 import subprocess
@@ -137,7 +136,7 @@ def test_kill_minus_nine(tmp_path, kills):
     """At random moments, some of them while it writes: it goes on, loses a chunk at most, and ends with the bits."""
     code = f"""
 import os, sys, time
-sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
+sys.path = {sys.path!r}
 import jax
 jax.config.update("jax_enable_x64", {jax.config.read("jax_enable_x64")})
 jax.config.update("jax_compilation_cache_dir", {jax.config.jax_compilation_cache_dir!r})

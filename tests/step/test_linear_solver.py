@@ -1,32 +1,15 @@
 """Steps by tree sweeps equal steps by dense factorisation; so do the residual and the matrix they start from."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import DTYPE, FLOAT32, TOL, Case, assert_close, slow, thorough
-from test_dynamics import free_tree, moving
-from test_objectives import SCHEMES, draw
+from motions import free_tree, moving
+from stage_cases import SCHEMES, both, draw
 
 import pbad_jax as pbad
-from pbad_jax.atom import sweeps
-from pbad_jax.kinematics import manifold
-from pbad_jax.stage import equation
-from pbad_jax.stage.matrix import residual_and_matrix, residual_and_tree
 from pbad_jax.step import options
-
-
-@functools.partial(jax.jit, static_argnames="scheme")
-def both(model, scheme, dt, q, v, q_h, z, control):
-    s = equation.step_start(model, pbad.make_state(model, q, v), control)
-    z_h = manifold.increment_between(model, q, q_h) if scheme.has_history else None
-    eq = equation.collocation(model, scheme, dt, s, z_h)
-    r, J = residual_and_matrix(model, s, eq, z)
-    r_tree, M = residual_and_tree(model, s, eq, z)
-    J_tree = jax.vmap(lambda x: sweeps.multiply(model, M, x), out_axes=1)(jnp.eye(model.nv, dtype=r.dtype))
-    return r, J, r_tree, J_tree, sweeps.solve(model, M, r)
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,8 @@
 A missing wheel fails these tests; it does not skip them.
 """
 
-import functools
 import importlib
 import importlib.util
-import pathlib
 import warnings
 from typing import Any
 
@@ -14,53 +12,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from robot_files import example_robots, load_quietly, mjcfs, urdfs
 
 import pbad_jax as pbad
 from pbad_jax.atom import parallel
 from pbad_jax.io import mjcf, safety, urdf
-from pbad_jax.io.load import _load
 from pbad_jax.kinematics import transforms
 
 mujoco: Any = importlib.import_module("mujoco")  # neither has types
 pin: Any = importlib.import_module("pinocchio")
-pytestmark = [pytest.mark.float64, pytest.mark.robots]
-
-
-@pytest.fixture(autouse=True)
-def no_log_file():
-    """MuJoCo, called directly, writes its warnings to MUJOCO_LOG.TXT."""
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda text: None)
-    yield
-    mujoco.set_mju_user_warning(before)
+pytestmark = [pytest.mark.float64, pytest.mark.robots, pytest.mark.usefixtures("no_log_file")]
 
 
 # what cannot be loaded at all, and why
 BROKEN = {"ur3": "has no links"}
 # with their meshes: a path that points to the disk of the one who wrote the file
 STRAY_PATHS = {"romeo_laas_small": "/usr/Romeo/naoqi-sdk"}
-
-
-def example_robots() -> pathlib.Path:
-    # the wheels share one prefix
-    return pathlib.Path(pin.__file__).parents[4] / "share" / "example-robot-data" / "robots"
-
-
-def package(name: str) -> pathlib.Path:
-    spec = importlib.util.find_spec(name)
-    assert spec is not None and spec.submodule_search_locations, f"{name} is not installed"
-    return pathlib.Path(spec.submodule_search_locations[0])
-
-
-@functools.cache
-def urdfs() -> dict[str, pathlib.Path]:
-    files = sorted(example_robots().rglob("*.urdf"))
-    names = [f.stem for f in files]
-    return {f.stem if names.count(f.stem) == 1 else f"{f.parts[-3]}/{f.stem}": f for f in files}
-
-
-def load_quietly(path, **options):
-    return _load(path, **options)[:2]
 
 
 def compiled_by_mujoco(path):
@@ -290,20 +257,12 @@ def test_every_urdf_with_meshes(name):
 
 # --- MJCF --------------------------------------------------------------------------------------------------
 
-GYMNASIUM = "envs/mujoco/assets"
-SUITE = "suite"
 EXPECTED_UNSUPPORTED = {
     "dm_control/ball_in_cup": ["tendon 'string' (limited)"],
     "dm_control/manipulator": ["equality 'coupling' (tendon)", "actuator 'grasp': transmission through a tendon"],
     "dm_control/stacker": ["equality 'coupling' (tendon)", "actuator 'grasp': transmission through a tendon"],
 }
 MANY_UNSUPPORTED = {"dm_control/dog", "dm_control/quadruped", "dm_control/point_mass", "dm_control/fish"}
-
-
-@functools.cache
-def mjcfs() -> dict[str, pathlib.Path]:
-    folders = {"gymnasium": package("gymnasium") / GYMNASIUM, "dm_control": package("dm_control") / SUITE}
-    return {f"{k}/{f.stem}": f for k, folder in folders.items() for f in sorted(folder.glob("*.xml"))}
 
 
 def test_the_wheels_have_their_models():

@@ -7,13 +7,13 @@ import dataclasses
 import functools
 import itertools
 import warnings
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import slow, thorough
+from motions import Run, failed, run
 
 import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Geom, Joint, forces
@@ -23,52 +23,8 @@ from pbad_jax.kinematics import transforms
 pytestmark = pytest.mark.float64
 
 G = 9.81
-CHUNK = 25
 STIFFNESSES = (1e3, 1e5, 1e7)
 RADAU = ("radau1", "radau2", "radau3")
-
-
-class Run(NamedTuple):
-    """States from the first on: n + 1 rows; status of the step that led to each."""
-
-    time: np.ndarray
-    q: np.ndarray
-    v: np.ndarray
-    status: np.ndarray
-    energy: np.ndarray
-
-
-@functools.partial(jax.jit, static_argnames="options")
-def _chunk(model, state, controls, dt, options):
-    """A piece of a rollout; of `rollout` only dt is static, which would compile for every dt."""
-
-    step = pbad.make_step(options)
-
-    def body(state, control):
-        energy = pbad.kinetic_energy(model, state) + pbad.potential_energy(model, state)
-        row = (state.time, state.q, state.v, state.status, energy)
-        return step(model, state, control, dt)[0], row
-
-    return jax.lax.scan(body, state, controls)
-
-
-def run(model, state, dt, seconds, scheme, controls=None) -> Run:
-    """`controls`: (n,nu) held over a step each, (nu,) for all, or None."""
-    n = round(seconds / dt)
-    u = np.zeros(model.nu) if controls is None else np.asarray(controls, float)
-    chunks = n // CHUNK + 1
-    u = np.broadcast_to(u, (n, model.nu)) if u.ndim == 1 else u
-    u = np.concatenate([u, np.zeros((chunks * CHUNK - n, model.nu))])
-    rows = []
-    options = pbad.Options(dt=1.0, scheme=scheme)
-    for i in range(chunks):
-        state, row = _chunk(model, state, jnp.asarray(u[i * CHUNK : (i + 1) * CHUNK]), jnp.asarray(dt), options)
-        rows.append(row)
-    return Run(*(np.concatenate(x)[: n + 1] for x in zip(*rows)))
-
-
-def failed(r: Run) -> int:
-    return int(np.sum(r.status != 0))
 
 
 def rise(r: Run) -> float:
@@ -457,7 +413,7 @@ def test_stiff_servos_at_large_steps(scheme):
 
 @functools.cache
 def gym(name: str) -> pbad.Model:
-    from test_robots import GYMNASIUM, package
+    from robot_files import GYMNASIUM, package
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -506,7 +462,7 @@ def test_humanoid_falls(scheme, dt):
 @pytest.mark.parametrize("scheme", ["radau1", thorough("radau2")])
 def test_go2_stands(scheme):
     """Ten seconds at 0.02 s on its feet: springs and dampers in its joints hold it."""
-    from test_robots import load_quietly, urdfs
+    from robot_files import load_quietly, urdfs
 
     go2, _ = load_quietly(urdfs()["go2"], floating_base=True)
     q, legs = np.array(go2.q0), np.zeros(go2.nv)
