@@ -33,6 +33,16 @@ CHECKS: Any = list(HealthCheck)
 many = functools.partial(settings, deadline=None, derandomize=True, suppress_health_check=CHECKS)
 
 
+def slow(*values):
+    """Parameters of a test that is minutes long."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def thorough(*values):
+    """Parameters that CI has no time for."""
+    return pytest.param(*values, marks=pytest.mark.thorough)
+
+
 def error(got, want) -> float:
     """max |got − want| / max |want|; NaN counts as infinite. Shapes must agree."""
     got, want = np.asarray(got, float), np.asarray(want, float)

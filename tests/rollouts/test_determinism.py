@@ -1,0 +1,61 @@
+"""The same bits again: the same call twice, without caches, in other processes, with one thread (docs/batches.md)."""
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import thorough
+
+import pbad_jax as pbad
+
+pytestmark = [pytest.mark.float64, pytest.mark.optimised]
+
+OWN_BITS = """
+import jax
+jax.config.update("jax_enable_x64", {x64})
+import test_determinism
+print(test_determinism.bits({batched}))
+"""
+ONE_THREAD = {
+    "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def bits(batched: bool) -> str:
+    """A fingerprint of a swing of six links, 24 unknowns a step; of five of them side by side, two at a time."""
+    model, options = pbad.chain(6), pbad.Options(0.02, "radau2")
+    q = 1.0 + 0.1 * np.arange(5 * model.nq).reshape(5, -1) / model.nq
+    states = jax.vmap(lambda q: pbad.make_state(model, q, jnp.cos(q)))(jnp.asarray(q, model.dtype))
+    if batched:
+        path, info = pbad.rollout_batch(model, states, None, 10, options, tile=2)
+    else:
+        path, info = pbad.rollout(model, jax.tree.map(lambda x: x[0], states), None, 10, options)
+    assert np.all(info.status == 0)
+    parts = (path.q, path.v, info.iterations, info.residual)
+    return hashlib.sha256(b"".join(np.asarray(x).tobytes() for x in parts)).hexdigest()
+
+
+def elsewhere(batched: bool, **environment: str) -> str:
+    """The same in a new process."""
+    code = OWN_BITS.format(x64=jax.config.jax_enable_x64, batched=batched)
+    found = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(sys.path)} | environment
+    done = subprocess.run([sys.executable, "-c", code], env=found, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()[-1]
+
+
+@pytest.mark.parametrize("batched", [thorough(False), True], ids=["rollout", "batch"])
+def test_the_same_bits_again(batched):
+    want = bits(batched)
+    assert bits(batched) == want, "the same call"
+    jax.clear_caches()
+    assert bits(batched) == want, "compiled again"
+    assert elsewhere(batched) == want, "in a new process"
+    assert elsewhere(batched, **ONE_THREAD) == want, "with one thread"

@@ -1,0 +1,265 @@
+"""What a user relies on: big steps that hold, orders, momenta, and the continuous limit."""
+
+import dataclasses
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import thorough
+from mechanics import joint_acceleration
+from motions import free_tree, moving
+from scipy.integrate import solve_ivp
+
+import pbad_jax as pbad
+from pbad_jax.kinematics import transforms
+
+
+def near_horizontal(model, n):
+    """The chain straight along +y, with a small sideways swing."""
+    q, v = np.zeros(model.nq), np.zeros(model.nv)
+    q[0], v[1] = np.pi / 2, 0.2 * np.sqrt(9.81 / n)
+    return pbad.make_state(model, q, v)
+
+
+def energies(model, traj):
+    def energy(q, v):
+        state = pbad.make_state(model, q, v)
+        return pbad.kinetic_energy(model, state) + pbad.potential_energy(model, state)
+
+    return np.asarray(jax.jit(jax.vmap(energy))(traj.q, traj.v))
+
+
+def total_energy(model, state):
+    return float(pbad.kinetic_energy(model, state) + pbad.potential_energy(model, state))
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize("dt", [0.01, thorough(0.05), thorough(0.1), 0.128])
+def test_ten_link_chain_takes_big_steps(dt):
+    model = pbad.chain(10)
+    state = near_horizontal(model, 10)
+    traj, info = pbad.rollout(model, state, n_steps=round(10 / dt), options=pbad.Options(dt=dt))
+    assert np.all(np.asarray(info.status) == pbad.Status.CONVERGED)
+    assert np.mean(info.iterations) <= 6
+    scale = 9.81 * 10**2 / 2
+    assert energies(model, traj).max() - total_energy(model, state) <= 1e-3 * scale
+
+
+@pytest.mark.parametrize("scheme", [pbad.radau(1), pbad.legendre(2)])
+def test_first_order_schemes_never_fail(scheme):
+    model = pbad.chain(10)
+    state = near_horizontal(model, 10)
+    traj, info = pbad.rollout(model, state, n_steps=78, options=pbad.Options(dt=0.128, scheme=scheme))
+    assert np.all(np.asarray(info.status) == pbad.Status.CONVERGED)
+    assert energies(model, traj).max() <= total_energy(model, state) + 1e-3 * 490.5
+
+
+def reference(model, state, t):
+    """(q, v) at t by DOP853 on the hand-written joint acceleration; scalar joints only."""
+    n = model.nv
+    accel = jax.jit(lambda q, v: joint_acceleration(model, q, v, 0.0, jnp.zeros(model.nu)))
+
+    def f(_, y):
+        return np.concatenate([y[n:], accel(y[:n], y[n:])])
+
+    y0 = np.concatenate([state.q, state.v])
+    y = solve_ivp(f, (0, t), y0, method="DOP853", rtol=1e-12, atol=1e-13).y[:, -1]
+    return y[:n], y[n:]
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize(
+    ("scheme", "order", "steps", "slack"),
+    [
+        thorough(pbad.radau(1), 1, (320, 640), 0.2),
+        (pbad.radau(2), 3, (80, 160, 320), 0.2),
+        thorough(pbad.radau(3), 5, (20, 40, 80), 0.3),
+        thorough(pbad.legendre(2), 1, (320, 640), 0.2),
+    ],
+)
+def test_order_of_accuracy_on_a_spatial_chain(scheme, order, steps, slack):
+    model = pbad.chain(3)
+    state = pbad.make_state(model, [1.2, 0.3, 0.4, -0.2, -0.5, 0.1], [0.3, 0.5, -0.2, 0.4, 0.1, -0.3])
+    q, v = reference(model, state, 1.0)
+    errors = []
+    for n in steps:
+        options = pbad.Options(dt=1 / n, scheme=scheme, tolerance=1e-13)
+        traj, info = pbad.rollout(model, state, n_steps=n, options=options)
+        assert np.all(np.asarray(info.status) == 0)
+        errors.append(max(np.abs(traj.q[-1] - q).max(), np.abs(traj.v[-1] - v).max()))
+    slopes = np.log(np.divide(errors[:-1], errors[1:])) / np.log(np.divide(steps[1:], steps[:-1]))
+    assert abs(slopes[-1] - order) <= slack, (errors, slopes)
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize(
+    "scheme", [thorough(pbad.radau(1)), pbad.radau(2), thorough(pbad.radau(3)), thorough(pbad.legendre(2))]
+)
+def test_free_fall_and_linear_momentum(scheme):
+    """The centre of mass of a moving tree falls along its parabola at any dt; radau(1) lags by its own g dt t / 2."""
+    model = free_tree()
+    state = moving(model)
+    dt, n = 0.02, 1000
+    traj, info = pbad.rollout(model, state, n_steps=n, options=pbad.Options(dt=dt, scheme=scheme, tolerance=1e-12))
+    assert np.all(np.asarray(info.status) == 0)
+    com = jax.jit(jax.vmap(lambda q: transforms.center_of_mass(model, transforms.transforms(model, q))))(traj.q)
+    mass = float(transforms.total_mass(model))
+    start = transforms.center_of_mass(model, transforms.transforms(model, state.q))
+    p0 = pbad.linear_momentum(model, state)
+    t = np.asarray(traj.time)[:, None]
+    fall = 0.5 * t**2 + (0.5 * dt * t if scheme.name == "radau1" else 0.0)
+    expected = start + t * p0 / mass + fall * model.gravity
+    np.testing.assert_allclose(com, expected, atol=1e-9 * (1 + np.abs(expected).max()))
+    momentum = jax.jit(jax.vmap(lambda q, v: pbad.linear_momentum(model, pbad.make_state(model, q, v))))(traj.q, traj.v)
+    np.testing.assert_allclose(momentum, p0 + mass * t * model.gravity, atol=1e-10 * mass * 9.81 * float(t[-1, 0]))
+
+
+@pytest.mark.float64
+def test_momenta_without_gravity():
+    """Linear momentum to rounding over 1000 steps; angular momentum with the order of the scheme."""
+    model = free_tree(gravity=(0, 0, 0))
+    state = moving(model)
+    drift = []
+    for n, scheme in ((1000, pbad.radau(2)), (2000, pbad.radau(2))):
+        traj, _ = pbad.rollout(model, state, n_steps=n, options=pbad.Options(dt=5 / n, scheme=scheme, tolerance=1e-12))
+        end = pbad.make_state(model, traj.q[-1], traj.v[-1])
+        np.testing.assert_allclose(pbad.linear_momentum(model, end), pbad.linear_momentum(model, state), atol=1e-10)
+        change = pbad.angular_momentum(model, end) - pbad.angular_momentum(model, state)
+        drift.append(float(jnp.linalg.norm(change)))
+    assert drift[0] < 1e-4
+    assert 6 < drift[0] / drift[1] < 10  # order 3
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize("scheme", [pbad.radau(1), thorough(pbad.radau(2)), thorough(pbad.radau(3))])
+def test_small_steps_tend_to_the_joint_acceleration(scheme):
+    """(v_1 − v_0)/dt → acceleration, first order in dt; MuJoCo's agreement with `acceleration` is tested elsewhere."""
+    model = free_tree()
+    state = moving(model, 3)
+    a = joint_acceleration(model, state.q, state.v, 0.0, jnp.zeros(0))
+    errors = []
+    for dt in (1e-3, 5e-4):
+        new, info = pbad.make_step(pbad.Options(dt=dt, scheme=scheme, tolerance=1e-13))(model, state)
+        assert info.status == 0
+        errors.append(float(jnp.abs((new.v - state.v) / dt - a).max()))
+    assert errors[0] < 1e-3 * 100
+    assert 1.9 < errors[0] / errors[1] < 2.1
+
+
+@pytest.mark.float64
+def test_stiff_springs_and_dampers_are_implicit():
+    """A joint spring of 1e9 N m/rad and a damper of 1e6: no failed step, no energy made, at dt = 0.05."""
+    bodies = [
+        pbad.Body(f"l{i}", 1.0, (0, 0, -0.5), np.diag([0.09, 0.09, 0.01]), None if i == 0 else i - 1,
+                  (0, 0, 0 if i == 0 else -1.0),
+                  joints=[pbad.Joint("universal", stiffness=10.0 ** (3 * i), damping=10.0 ** (2 * i - 2))])
+        for i in range(4)
+    ]  # fmt: skip
+    model = pbad.build_model(bodies)
+    q = np.zeros(model.nq)  # the soft root is turned, the stiff joints are at rest
+    q[:2] = 0.5
+    state = pbad.make_state(model, q)
+    traj, info = pbad.rollout(model, state, n_steps=200, options=pbad.Options(dt=0.05))
+    assert np.all(np.asarray(info.status) == 0)
+    E = energies(model, traj)
+    assert np.all(np.diff(np.concatenate([[total_energy(model, state)], E])) <= 1e-6 * abs(total_energy(model, state)))
+
+
+def test_damped_pendulum_decay_does_not_depend_on_dt():
+    """A small swing decays as exp(−c t/2I) whatever dt is: the damper is a law, not a per-step factor."""
+    I = np.diag([0.1, 0.1, 0.02])
+    joint = pbad.Joint("hinge", (1, 0, 0), damping=0.5)
+    model = pbad.build_model([pbad.Body("bob", 1.0, (0, 0, -1), I, joints=[joint])])
+    inertia, c, k = 1.1, 0.5, 9.81
+    rate, omega = c / (2 * inertia), np.sqrt(k / inertia - (c / (2 * inertia)) ** 2)
+    for dt in (0.02, 0.01):
+        state, options = pbad.make_state(model, [0.01]), pbad.Options(dt=dt)
+        traj, _ = pbad.rollout(model, state, n_steps=round(4 / dt), options=options)
+        t = np.asarray(traj.time)
+        want = 0.01 * np.exp(-rate * t) * (np.cos(omega * t) + rate / omega * np.sin(omega * t))
+        np.testing.assert_allclose(traj.q[:, 0], want, atol=2e-5 if model.dtype == jnp.float64 else 1e-4)
+
+
+def test_one_compilation_per_shape():
+    model = pbad.chain(3)
+    counted = chex.assert_max_traces(n=1)(pbad.make_step(pbad.Options(dt=0.02)))
+    step = jax.jit(counted)
+    state = pbad.make_state(model)
+    for factor in (1.0, 1.1, 1.2):
+        heavier = dataclasses.replace(model, second_moment=model.second_moment * factor)
+        state, info = step(heavier, state)
+        assert info.status == 0
+    chex.clear_trace_counter()
+
+
+def test_failure_is_told_and_freezes_the_lane():
+    model = pbad.chain(3)
+    state = pbad.make_state(model, v=np.full(6, 3.0))
+    options = pbad.Options(dt=0.1, max_iterations=1)
+    traj, info = pbad.rollout(model, state, n_steps=4, options=options)
+    assert list(np.asarray(info.status)) == [pbad.Status.MAX_ITER] + 3 * [pbad.Status.FROZEN]
+    np.testing.assert_array_equal(traj.q, np.broadcast_to(state.q, traj.q.shape))
+    np.testing.assert_array_equal(traj.v, np.broadcast_to(state.v, traj.v.shape))
+    assert list(np.asarray(info.iterations)) == [1, 0, 0, 0]
+
+
+def test_a_poisoned_lane_leaves_the_others_bit_equal():
+    model = pbad.chain(3)
+    step = jax.jit(jax.vmap(pbad.make_step(pbad.Options(dt=0.05)), in_axes=(None, 0)))
+    rng = np.random.default_rng(0)
+    states = jax.vmap(lambda q: pbad.make_state(model, q))(jnp.asarray(rng.normal(size=(8, 6)), model.dtype))
+    clean, _ = step(model, states)
+    sick, info = step(model, dataclasses.replace(states, q=states.q.at[3].set(jnp.nan)))
+    assert info.status[3] == pbad.Status.NONFINITE_INPUT
+    others = np.arange(8) != 3
+    assert np.all(np.asarray(info.status)[others] == 0)
+    np.testing.assert_array_equal(np.asarray(sick.q)[others], np.asarray(clean.q)[others])
+
+
+def test_zero_steps():
+    model = pbad.chain(2)
+    traj, info = pbad.rollout(model, pbad.make_state(model), n_steps=0, options=pbad.Options(dt=0.1))
+    chex.assert_shape([traj.time, traj.q, traj.v, info.status], [(0,), (0, 4), (0, 4), (0,)])
+    assert traj.q.dtype == model.dtype and info.status.dtype == jnp.int8
+
+
+def test_rollout_goes_on_from_its_last_state():
+    model = pbad.chain(3)
+    step = jax.jit(pbad.make_step(pbad.Options(dt=0.05, scheme=pbad.legendre(2))))
+    state = pbad.make_state(model, np.full(6, 0.4))
+    traj, _ = pbad.rollout(model, state, n_steps=6, options=pbad.Options(dt=0.05, scheme=pbad.legendre(2)))
+    for i in range(6):
+        state, _ = step(model, state)
+        np.testing.assert_allclose(state.q, traj.q[i], atol=1e-12 if model.dtype == jnp.float64 else 1e-5)
+
+
+@pytest.mark.float64
+def test_float32_follows_float64():
+    """Float32 is a mode, not an accident: the same second of a 5-link chain, to 1e-3 rad, also at a small dt."""
+    single = pbad.chain(5, dtype=np.float32)
+    double = pbad.chain(5)
+    q = np.full(10, 0.2)
+    for dt in (0.05, 0.002):
+        a, ia = pbad.rollout(single, pbad.make_state(single, q), n_steps=round(1 / dt), options=pbad.Options(dt=dt))
+        b, _ = pbad.rollout(double, pbad.make_state(double, q), n_steps=round(1 / dt), options=pbad.Options(dt=dt))
+        assert np.all(np.asarray(ia.status) == 0) and a.q.dtype == jnp.float32
+        np.testing.assert_allclose(a.q, b.q, atol=1e-3)
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize("scheme", ["radau1", "radau2", thorough("dirk2")])
+def test_a_fast_rotor_is_never_sent_backwards(scheme):
+    """At v rad a step radau(1) has the root atan v; from 2.75 on Newton finds atan v + π, an energy maximum."""
+    body = pbad.Body("rod", 1.0, com=(0, 0, -0.5), inertia=0.1 * np.eye(3), joints=[pbad.Joint("hinge", (1, 0, 0))])
+    model = pbad.build_model([body], gravity=(0, 0, 0))
+    speeds = np.arange(0.25, 6.2, 0.25)  # from a turn a step on, the count of turns is a guess
+    for linear_solver in ("dense", "tree") if scheme != "radau2" else ("dense",):
+        step = pbad.make_step(pbad.Options(1.0, scheme, linear_solver=linear_solver))
+        lanes = jax.vmap(lambda v, step=step: step(model, pbad.make_state(model, [0.0], v[None])))
+        states, info = jax.jit(lanes)(speeds)
+        assert np.all(info.status == pbad.Status.CONVERGED)
+        assert np.all(states.v > 0) and np.all(states.v[:, 0] < speeds)
+        if scheme == "radau1":
+            np.testing.assert_allclose(states.q[:, 0], np.arctan(speeds), atol=1e-9)

@@ -1,0 +1,76 @@
+"""Steps by tree sweeps equal steps by dense factorisation; so do the residual and the matrix they start from."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import DTYPE, FLOAT32, TOL, Case, assert_close, slow, thorough
+from motions import free_tree, moving
+from stage_cases import SCHEMES, both, draw
+
+import pbad_jax as pbad
+from pbad_jax.step import options
+
+
+@pytest.mark.parametrize(
+    "name, topology", [("radau1", "free"), ("radau1", "many joints"), thorough("legendre2", "balls")]
+)
+def test_residual_and_matrix_equal_the_dense_ones(name, topology):
+    """With springs, dampers, servos and armature, also on balls."""
+    for seed in range(5):
+        model, (q, v, q_h, z, control) = draw(Case(topology, seed, "generic", "generic"), SCHEMES[name], 0.4)
+        r, J, r_tree, J_tree, x = both(model, SCHEMES[name], jnp.asarray(0.1, DTYPE), q, v, q_h, z, control)
+        assert_close(r_tree, r, 10 * TOL["twin"])
+        assert_close(J_tree, J, 10 * TOL["twin"])
+        if not FLOAT32:
+            assert_close(x, np.linalg.solve(J, r), 1e-10)
+
+
+@pytest.mark.parametrize(
+    "which, scheme",
+    [
+        *(("tree", "radau1"), thorough("tree", "dirk2"), thorough("tree", "legendre2")),
+        *(slow("chain", "radau1"), slow("chain", "dirk2"), thorough("chain", "legendre2")),
+    ],
+)
+def test_steps_equal_the_dense_ones(which, scheme):
+    model = free_tree() if which == "tree" else pbad.chain(12)
+    ends = []
+    for linear_solver in ("dense", "tree"):
+        options = pbad.Options(dt=0.02, scheme=scheme, linear_solver=linear_solver)
+        traj, info = pbad.rollout(model, moving(model), n_steps=10, options=options)
+        info.assert_ok()
+        ends.append(traj.q[-1])
+    np.testing.assert_allclose(*ends, atol=1e-3 if FLOAT32 else 1e-8)
+
+
+def test_many_lanes():
+    model = pbad.chain(8)
+    step = pbad.make_step(pbad.Options(dt=0.05, scheme="radau1", linear_solver="tree"))
+    angles = jnp.asarray(np.random.default_rng(5).uniform(-1.5, 1.5, (64, model.nq)), DTYPE)
+    states, info = jax.jit(jax.vmap(lambda q: step(model, pbad.make_state(model, q))))(angles)
+    assert np.all(info.status == pbad.Status.CONVERGED) and np.all(np.isfinite(states.q))
+
+
+def test_auto_takes_the_tree_for_large_models_and_says_where_it_cannot():
+    def dense(model, **how):
+        return options.resolve(pbad.Options(dt=0.1, **how), model).recurrence == "parallel"
+
+    small, large = pbad.chain(2), pbad.chain(options.LARGE // 2)
+    assert dense(small, scheme="radau1") and not dense(large, scheme="radau1")
+    assert dense(large, scheme="radau2") and dense(large, scheme="variational")
+    for bad in (dict(scheme="radau2"), dict(scheme="variational"), dict(scheme="radau1", recurrence="serial")):
+        with pytest.raises(pbad.OptionError, match="linear_solver 'tree'"):
+            pbad.Options(dt=0.1, linear_solver="tree", **bad)
+
+
+def test_loops_are_not_for_the_tree_solve(monkeypatch):
+    """A force that couples links is refused by linear_solver='tree', and makes "auto" take matrices."""
+    monkeypatch.setattr(options, "LARGE", 1)
+    chain = pbad.chain(3, joint="hinge")
+    loop = pbad.with_forces(chain, pbad.forces.connect(chain, "link0", "link2"))
+    state = pbad.make_state(loop)
+    with pytest.raises(pbad.OptionError, match="'tree', but Attachment couples links"):
+        jax.eval_shape(pbad.make_step(pbad.Options(dt=0.01, scheme="radau1", linear_solver="tree")), loop, state)
+    words = [options.resolve(pbad.Options(dt=0.01, scheme="radau1"), m).recurrence for m in (chain, loop)]
+    assert words == ["sweeps", "parallel"]

@@ -1,0 +1,128 @@
+"""The house: every room imports only from those that the table gives it, and the core never imports the rim."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.float64
+
+PACKAGE = pathlib.Path(__file__).parents[2] / "pbad_jax"
+
+# room: what it may import beside itself, errors and checks; in the order of reading
+ROOMS = {
+    "errors": "",
+    "checks": "",
+    "schemes": "",
+    "math": "",
+    "solver": "math",
+    "model": "math",
+    "kinematics": "math model",
+    "atom": "math model kinematics",
+    "forces": "math model kinematics",
+    "builders": "math model kinematics forces",
+    "dynamics": "math model kinematics forces atom",
+    "stage": "math model kinematics forces atom dynamics schemes solver",
+    "step": "math model kinematics forces atom dynamics schemes solver stage",
+    "rollouts": "math model kinematics forces atom dynamics schemes solver stage step",
+    "newton_euler": "dynamics rollouts",
+    "analysis": "math model kinematics forces dynamics schemes step rollouts",
+    "io": "math model kinematics atom forces builders dynamics schemes step rollouts",
+    "viz": "math model kinematics forces builders dynamics step rollouts io",
+    "cli": "model kinematics dynamics forces schemes step rollouts io viz",
+}
+WITHOUT_ERRORS = {"math"}
+RIM = ("io", "viz", "cli")
+LEVELS = 12  # of rooms, one above the other
+
+
+def files(room: str) -> list[pathlib.Path]:
+    folder = PACKAGE / room
+    return sorted(folder.glob("*.py")) if folder.is_dir() else [PACKAGE / f"{room}.py"]
+
+
+def imports(path: pathlib.Path) -> set[str]:
+    """Rooms that a file imports, also inside functions; "" is the package itself."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {(a.name.split(".") + [""])[1] for a in node.names if a.name.split(".")[0] == "pbad_jax"}
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: relative import"
+            if node.module == "pbad_jax":
+                found |= {a.name if a.name in ROOMS else "" for a in node.names}
+            elif (node.module or "").startswith("pbad_jax."):
+                found.add((node.module or "").split(".")[1])
+    return found
+
+
+def needs(room: str) -> set[str]:
+    return set().union(*map(imports, files(room))) - {room}
+
+
+def test_every_room_has_its_place():
+    there = {p.stem for p in PACKAGE.glob("*.py")} | {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
+    assert there - {"__init__", "__main__"} == set(ROOMS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_room(room):
+    given = set(ROOMS[room].split()) | ({"errors", "checks"} - {room} if room not in WITHOUT_ERRORS else set())
+    above = set(list(ROOMS)[: list(ROOMS).index(room)]) | {"errors", "checks"}
+    assert given <= above, f"{room}: {sorted(given - above)} stand below it"
+    wrong = needs(room) - given - ({""} if room == "cli" else set())  # the command line is a user of the whole
+    wrong -= {""} if room == "io" else set()  # and files carry its version
+    assert not wrong, f"{room} may not import {sorted(wrong)}"
+
+
+def test_few_levels():
+    level: dict[str, int] = {}
+    for room in ROOMS:
+        level[room] = 1 + max((level[r] for r in needs(room) if r in level), default=0)
+    assert max(level.values()) <= LEVELS, level
+
+
+def test_files_of_a_room_make_no_circle():
+    for room in ROOMS:
+        inside = {}
+        for path in files(room):
+            found = set()
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"pbad_jax.{room}"):
+                    parts = (node.module or "").split(".")[2:]
+                    found |= {parts[0]} if parts else {a.name for a in node.names}
+            inside[path.stem] = found - {"__init__"}
+        inside.pop("__init__", None)  # a face
+        while inside:
+            free = [name for name, found in inside.items() if not found & set(inside)]
+            assert free, f"{room}: {inside} import one another"
+            for name in free:
+                del inside[name]
+
+
+def test_core_imports_no_heavy_package():
+    heavy = {"mujoco", "viser", "matplotlib", "gymnasium", "trimesh", "scipy", "pinocchio"}
+    for room in set(ROOMS) - set(RIM):
+        for node in (n for file in files(room) for n in ast.walk(ast.parse(file.read_text()))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not heavy & {n.split(".")[0] for n in names}, (room, names)
+
+
+def test_import_is_light_and_touches_no_setting():
+    code = """
+import sys, jax
+before = dict(jax.config.values)
+import pbad_jax
+assert dict(jax.config.values) == before, "jax.config was changed"
+assert not jax.config.jax_enable_x64
+heavy = {"mujoco", "viser", "matplotlib", "gymnasium", "trimesh"} & set(sys.modules)
+assert not heavy, heavy
+from jax._src import xla_bridge
+assert not xla_bridge._backends, "a device was initialised at import"
+print("light")
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert out.returncode == 0 and "light" in out.stdout, out.stderr[-2000:]
