@@ -11,7 +11,7 @@ from pbad_jax.checks import above_zero, array, interval, number, vector
 from pbad_jax.errors import ModelError
 from pbad_jax.math import rotations
 from pbad_jax.model import inertia, joints
-from pbad_jax.model.joints import JOINT_PRIMITIVES, JointInfo
+from pbad_jax.model.joints import JOINTS, JointInfo
 from pbad_jax.model.model import Mesh
 
 
@@ -102,8 +102,8 @@ def add_body(draft: Draft, body: Body, parent: int, fix_inertia: str) -> None:
 
 def _check(joint: Joint, where: str, parent: int, count: int) -> None:
     """One of `count` joints of a body: its type, and what only some types have."""
-    if joint.type not in JOINT_PRIMITIVES:
-        raise ModelError(f"{where}: type {joint.type!r} is not one of {', '.join(JOINT_PRIMITIVES)}")
+    if joint.type not in JOINTS:
+        raise ModelError(f"{where}: type {joint.type!r} is not one of {', '.join(JOINTS)}")
     if joint.type == "free" and (parent >= 0 or count > 1):
         raise ModelError(
             f"{where}: a free joint must be the only joint of a body whose parent is the world; this one has "
@@ -125,7 +125,7 @@ def _add_joint(draft: Draft, body: Body, joint: Joint, mount: Mount) -> Mount:
     q, v, start = len(draft.q0), len(draft.dofs), mount.pose[:, 3]
     if joint.type == "free":  # its q is the pose itself
         mount, anchor = Mount(mount.link, np.eye(4)[:3]), np.zeros(3)
-    for kind, axis in zip(JOINT_PRIMITIVES[joint.type], axes):
+    for kind, axis in zip(JOINTS[joint.type].primitives, axes):
         if reference:
             mount = Mount(mount.link, undo(mount.pose, kind, axis, anchor, reference))
         mount = _add_link(draft, body, kind, mount, axis, anchor)
@@ -234,13 +234,14 @@ def _body_moment(body: Body, where: str, fix_inertia: str) -> np.ndarray:
 
 def _axes(joint: Joint, where: str) -> list[np.ndarray]:
     """One unit axis for each primitive joint (zero where it has none)."""
-    zero = np.zeros(3)
-    if joint.type in ("fixed", "ball"):
+    kind, zero = JOINTS[joint.type], np.zeros(3)
+    if kind.axes == "none":
         return [zero]
-    if joint.type == "free":
+    if kind.axes == "world":
         return [*np.eye(3), zero]
-    if joint.type in ("hinge", "slide"):
-        return [_unit(joint.axis if joint.axis is not None else (0, 0, 1), f"axis of {where}")]
+    if kind.axes == "one":
+        axis = _unit(joint.axis if joint.axis is not None else (0, 0, 1), f"axis of {where}")
+        return [axis] * len(kind.primitives)
     given = ((1, 0, 0), (0, 1, 0)) if joint.axis is None else joint.axis
     given = array(given, f"axis of {where}", "two axes, (2, 3)")
     if given.shape != (2, 3):
@@ -251,7 +252,7 @@ def _axes(joint: Joint, where: str) -> list[np.ndarray]:
         raise ModelError(
             f"axes of {where} are parallel (angle {angle:.2g}°); a {joint.type} joint needs two directions"
         )
-    if joint.type == "universal":
+    if kind.axes == "two":
         return [a, b]
     return [a, b, np.cross(a, b) / np.linalg.norm(np.cross(a, b))]
 

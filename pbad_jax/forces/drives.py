@@ -22,11 +22,12 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.force import Instant, Load, dofs
-from pbad_jax.forces.joint_laws import extension, extension_slope
+from pbad_jax.forces.joint_laws import difference_slope
+from pbad_jax.kinematics.manifold import difference
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
 from pbad_jax.math.small import matvec, take, transpose
-from pbad_jax.model.joints import JointInfo
+from pbad_jax.model.joints import BALL, JOINTS, JointInfo
 from pbad_jax.model.model import Model
 
 
@@ -143,10 +144,11 @@ class _Slots(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def _slots(which: tuple[tuple[str, int, int, bool], ...]) -> _Slots:
-    kind = np.array([k for k, *_ in which])[:, None]
+    parts = [JOINTS[kind].primitives for kind, *_ in which]
     q, v = (np.array([w[i] for w in which])[:, None] for i in (1, 2))
-    count = np.array([{"ball": 0, "universal": 2, "planar": 3, "free": 3}[k] for k, *_ in which])[:, None]
-    place, ball = np.arange(6), (kind == "ball") | (kind == "free")
+    ball = np.array([BALL in p for p in parts])[:, None]
+    count = np.array([len(p) for p in parts])[:, None] - ball  # of hinges and slides
+    place = np.arange(6)
     used = np.where(place < 3, place < count, ball)
     return _Slots(
         used=used,
@@ -154,7 +156,7 @@ def _slots(which: tuple[tuple[str, int, int, bool], ...]) -> _Slots:
         p=np.where(ball, q + count + place[:4], 0),
         v=np.where(used, np.where(place < 3, v + place, v + count + place - 3), 0),
         ball=ball,
-        measured=kind != "free",
+        measured=~ball | (count == 0),
         in_parent=np.array([w[3] for w in which])[:, None] & ball,
     )
 
@@ -185,7 +187,7 @@ class PDDrive:
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its slopes; ∂τ/∂q is a full matrix only where a ball is driven."""
         qi, vi = np.array(self.q_index), np.array(self.v_index)
-        d = extension(model, model.q0.at[qi].set(self.target), at.q)
+        d = difference(model, model.q0.at[qi].set(self.target), at.q)
         f = -self.kp * d[vi] - self.kd * at.v[vi]
         open_ = (jnp.abs(f) < self.force_limit).astype(f.dtype)
         zero = jnp.zeros_like(at.v)
@@ -193,7 +195,7 @@ class PDDrive:
         turns = np.isin(tree(model.topology).ball_v, vi).any()
         return Load(
             tau=zero.at[vi].set(jnp.clip(f, -self.force_limit, self.force_limit)),
-            dtau_dq=extension_slope(model, by_d, d) if turns else by_d,
+            dtau_dq=difference_slope(model, by_d, d) if turns else by_d,
             dtau_dv=zero.at[vi].set(-open_ * self.kd),
         )
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from pbad_jax.forces.force import Instant, Load, dofs
 from pbad_jax.forces.regularised import ramp, smooth_coulomb, smooth_positive_part
-from pbad_jax.kinematics.tree import tree
+from pbad_jax.kinematics.manifold import difference
+from pbad_jax.kinematics.tree import ball_blocks, tree
 from pbad_jax.math import rotations
 from pbad_jax.math.small import matmul, matvec, small_sum
 from pbad_jax.model.model import Model
@@ -49,36 +50,23 @@ class JointSpring:
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ = −k d; ∂τ/∂δ = −k ∂d/∂δ."""
-        d = extension(model, self.rest, at.q)
-        return Load(tau=-self.stiffness * d, dtau_dq=extension_slope(model, -self.stiffness, d))
+        d = difference(model, self.rest, at.q)
+        return Load(tau=-self.stiffness * d, dtau_dq=difference_slope(model, -self.stiffness, d))
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """½ Σ k d², J."""
-        return 0.5 * jnp.sum(self.stiffness * extension(model, self.rest, at.q) ** 2)
+        return 0.5 * jnp.sum(self.stiffness * difference(model, self.rest, at.q) ** 2)
 
     def describe(self, model: Model) -> tuple[str, str]:
         """Where it is stiff."""
         return "JointSpring", dofs(self.stiffness)
 
 
-def extension(model: Model, rest: jax.Array, q: jax.Array) -> jax.Array:
-    """From `rest` (nq,) to q: d (nv,), differences of hinges and slides, rotation vectors of balls."""
-    t = tree(model.topology)
-    d = jnp.zeros(model.nv, q.dtype).at[t.scalar_v].set(q[t.scalar_q] - rest[t.scalar_q])
-    if t.balls.size:
-        p = rotations.quaternion_product(rotations.quaternion_inverse(rest[t.ball_q]), q[t.ball_q])
-        d = d.at[t.ball_v].set(rotations.quaternion_log(p))
-    return d
-
-
-def extension_slope(model: Model, weight: jax.Array, d: jax.Array) -> jax.Array:
-    """Weight (nv,) times ∂d/∂δ at the extension d: a diagonal (nv,), a matrix (nv,nv) where there are balls."""
-    t = tree(model.topology)
-    if not t.balls.size:
-        return weight
-    J = rotations.right_jacobian_inverse(d[t.ball_v])
-    rows, columns = t.ball_v[:, :, None], t.ball_v[:, None, :]
-    return jnp.diag(weight).at[rows, columns].set(weight[t.ball_v][..., None] * J)
+def difference_slope(model: Model, weight: jax.Array, d: jax.Array) -> jax.Array:
+    """weight (nv,) times ∂d/∂δ at the difference d: a diagonal (nv,), a matrix (nv,nv) where there are balls."""
+    balls = tree(model.topology).ball_v
+    blocks = lambda: weight[balls][..., None] * rotations.right_jacobian_inverse(d[balls])  # noqa: E731
+    return ball_blocks(model, weight, blocks)
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["coefficient"], meta_fields=[])
@@ -155,8 +143,8 @@ class JointLimit:
         if not t.balls.size:
             return Load(tau=tau, dtau_dq=by_q, dtau_dv=by_v)
         torque, slope = self._ball_torque(model, at.q)
-        full = jnp.diag(by_q).at[t.ball_v[:, :, None], t.ball_v[:, None, :]].add(slope)
-        return Load(tau=tau.at[t.ball_v].add(torque), dtau_dq=full, dtau_dv=by_v)
+        by_q = ball_blocks(model, by_q, lambda: slope)
+        return Load(tau=tau.at[t.ball_v].add(torque), dtau_dq=by_q, dtau_dv=by_v)
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """k ∫ramp, J."""

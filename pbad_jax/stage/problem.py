@@ -12,7 +12,7 @@ from pbad_jax.atom import operator, sweeps
 from pbad_jax.errors import Status
 from pbad_jax.forces.force import has_kinks
 from pbad_jax.kinematics import manifold, transforms
-from pbad_jax.kinematics.tree import tree
+from pbad_jax.kinematics.tree import change_balls, tree
 from pbad_jax.math import rotations
 from pbad_jax.math.small import matvec, transpose
 from pbad_jax.model.model import Model
@@ -158,12 +158,10 @@ class StageProblem:
 
     def in_chart(self, covector: jax.Array, delta: jax.Array) -> jax.Array:
         """Jrᵀ of the balls' exponentials."""
-        ball = tree(self.model.topology).ball_v
-        g, delta = covector.reshape(-1, self.model.nv), delta.reshape(-1, self.model.nv)
-        if ball.size:
-            Jr = rotations.right_jacobian(delta[:, ball])
-            g = g.at[:, ball].set(matvec(transpose(Jr), g[:, ball]))
-        return g.reshape(-1)
+        balls, nv = tree(self.model.topology).ball_v, self.model.nv
+        w = delta.reshape(-1, nv)[:, balls]
+        by_w = lambda g: matvec(transpose(rotations.right_jacobian(w)), g)  # noqa: E731
+        return change_balls(self.model, covector.reshape(-1, nv), by_w).reshape(-1)
 
 
 def residual_scale(model: Model) -> jax.Array:
