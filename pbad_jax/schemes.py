@@ -27,6 +27,8 @@ Diagonally implicit schemes (dirk) solve their stages one after another, each wi
 | legendre(4)   | 3        | 3     | q, v, history | unstable for ω dt below 3.2, and 6.0 to 6.8   |
 | legendre(5)   | 4        | 4     | q, v, history | unstable for ω dt below 6.8, and 9.9 to 12.5  |
 | variational() | 1        | 2     | q, v          | symplectic; stable for ω dt < 2, small steps  |
+
+Read next: kinematics/transforms.py.
 """
 
 import dataclasses
@@ -118,12 +120,23 @@ _RADAU_NODES = {
 }
 
 
-def radau(stages: int = 2) -> Scheme:
-    """Projected Radau IIA in positions: order 2s − 1, A- and L-stable, state (q, v). The default is s = 2.
+def projected(name: str, order: int, nodes: Row) -> Scheme:
+    """A collocation whose state is (q, v), from its nodes (m,) in (0, 1], the last of them 1.
 
     With [d0 Dn] the derivative matrix at the nodes of the polynomial through (0, nodes):
     V = (d0 T_k + Dn T)/dt and A = (d0 V_k + Dn V)/dt, so C = Dn², e = d0. The end velocity is projected to the
     tangent space (Ascher & Petzold, Projected implicit Runge-Kutta methods, 1991).
+
+    Args:
+        name: as on the command line. order: what it is known to have. nodes: increasing.
+    """
+    D = _derivative_matrix(np.array((0.0, *nodes)))[1:]
+    d0, Dn = D[:, 0], D[:, 1:]
+    return Scheme(name, order, tuple(map(float, nodes)), C=_rows(Dn @ Dn), e=tuple(d0.tolist()), D=_rows(Dn))
+
+
+def radau(stages: int = 2) -> Scheme:
+    """Projected Radau IIA in positions: order 2s − 1, A- and L-stable, state (q, v). The default is s = 2.
 
     Args:
         stages: 1, 2 or 3.
@@ -133,17 +146,7 @@ def radau(stages: int = 2) -> Scheme:
     """
     if isinstance(stages, bool) or not isinstance(stages, numbers.Integral) or stages not in _RADAU_NODES:
         raise OptionError(f"radau({stages!r}): the number of stages must be 1, 2 or 3")
-    nodes = np.array((0.0, *_RADAU_NODES[int(stages)]))
-    D = _derivative_matrix(nodes)[1:]
-    d0, Dn = D[:, 0], D[:, 1:]
-    return Scheme(
-        name=f"radau{int(stages)}",
-        order=2 * int(stages) - 1,
-        nodes=tuple(nodes[1:].tolist()),
-        C=_rows(Dn @ Dn),
-        e=tuple(d0.tolist()),
-        D=_rows(Dn),
-    )
+    return projected(f"radau{int(stages)}", 2 * int(stages) - 1, _RADAU_NODES[int(stages)])
 
 
 def legendre(order: int = 2, *, start: str = "matched") -> Scheme:

@@ -13,6 +13,8 @@ over descendants with no transform inside it. With <·,·> the entrywise product
 triangle) and halves the diagonal blocks of Alg. 6 (the paper adds them twice).
 
 Same names and signatures as serial.py.
+
+Read next: stage/equation.py.
 """
 
 import jax

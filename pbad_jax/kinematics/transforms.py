@@ -5,6 +5,8 @@ over the links; `transforms` and `increments` jump pointers, so their depth is O
 
 Work is done about one `origin`, a point near the bodies, so that float32 does not suffer far from zero:
 `Frames.T` holds T with that origin subtracted from the translations, and the screws are taken about it.
+
+Read next: atom/serial.py.
 """
 
 from typing import NamedTuple

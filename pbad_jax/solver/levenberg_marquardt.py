@@ -27,6 +27,8 @@ loose tolerance (float32) would carry its error from step to step.
 One iteration is one residual, one matrix and one linear solve, two or three solves where the norm does not fall:
 `iterate` evaluates the trial point that the last call left, judges it, and leaves the next one; continuation.py loops.
 A trial is judged by its residual alone, so that of one that is rejected, and of the root itself, no matrix is made.
+
+Read next: step/collocation.py.
 """
 
 from typing import Any, NamedTuple

@@ -20,6 +20,8 @@ of A_i is −e_i F(q_m).
 
 The equation is written for a step of length h dt, 0 < h ≤ 1 (solver/continuation.py follows its root from h = 0): what
 is known is a polynomial in h, and h = 1 is the step itself.
+
+Read next: solver/levenberg_marquardt.py.
 """
 
 import dataclasses

@@ -1,4 +1,7 @@
-"""One step of a collocation, radau or legendre: all stages are solved together."""
+"""One step of a collocation, radau or legendre: all stages are solved together.
+
+Read next: step/step.py.
+"""
 
 import dataclasses
 

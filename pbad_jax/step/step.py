@@ -1,4 +1,7 @@
-"""One step as a pure function: joins the stage equation, the solver and the honest status."""
+"""One step as a pure function: joins the stage equation, the solver and the honest status.
+
+Read next: rollouts/rollout.py.
+"""
 
 import dataclasses
 import functools
