@@ -230,7 +230,7 @@ def with_forces(model: Model, *forces) -> Model:
             )
         if not callable(getattr(force, "load", None)):
             raise ModelError(
-                f"with_forces: {force!r:.60} is no force; it needs a method load(model, at), see pbad_jax.forces.law"
+                f"with_forces: {force!r:.60} is no force; it needs a method load(model, at), see pbad_jax.forces.force"
             )
 
     def cast(x):
