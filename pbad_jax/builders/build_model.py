@@ -117,18 +117,11 @@ def _topology(draft: Draft, name: str, drives: Sequence[Drive], inactive: Sequen
 
 
 def _geometry(draft: Draft) -> Geometry:
-    def fixed(x, width: int) -> np.ndarray:
-        x = np.array(x, float).reshape(len(draft.geoms), width)
+    widths = {"size": 3, "position": 3, "quaternion": 4, "rgba": 4, "friction": 3}
+    columns = {k: np.array([getattr(row, k) for row in draft.geoms], float).reshape(-1, n) for k, n in widths.items()}
+    for x in columns.values():
         x.setflags(write=False)
-        return x
-
-    return Geometry(
-        size=fixed([row.size for row in draft.geoms], 3),
-        position=fixed([row.position for row in draft.geoms], 3),
-        quaternion=fixed([row.quaternion for row in draft.geoms], 4),
-        rgba=fixed([row.rgba for row in draft.geoms], 4),
-        friction=fixed([row.friction for row in draft.geoms], 3),
-    )
+    return Geometry(**columns)
 
 
 def _parents(bodies: list[Body]) -> list[int]:

