@@ -2,8 +2,10 @@
 
 import math
 import numbers
+from collections.abc import Callable
 
 import jax.core
+import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import ModelError, OptionError
@@ -109,6 +111,16 @@ def unique(names: list[str], what: str) -> None:
         if name in seen:
             raise ModelError(f"two {what}s are called {name!r}: number {seen[name]} and number {i}. Rename one.")
         seen[name] = i
+
+
+def leaf(dtype) -> Callable[..., jax.Array]:
+    """What makes the arrays of a model: of its dtype, and of the shape that may be given after the numbers."""
+
+    def made(x, *shape: int) -> jax.Array:
+        x = np.asarray(x, float)
+        return jnp.asarray(x.reshape(shape) if shape else x, dtype)
+
+    return made
 
 
 def not_traced(x, what: str) -> None:

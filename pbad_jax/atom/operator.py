@@ -4,6 +4,7 @@
 (nv,nv) matrices), or "sweeps", O(N) without a matrix, for one unknown configuration at a time.
 """
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -26,6 +27,7 @@ def world_transforms(model: Model, L: jax.Array, recurrence: str) -> jax.Array:
 
 def pullback(model: Model, f: Frames, A: jax.Array, recurrence: str = "parallel") -> jax.Array:
     """Σ_l <∂T^l/∂q_x, A^l> (nv,) of a field A (N,3,4)."""
+    chex.assert_equal_shape([f.T, A])
     return RECURRENCES[recurrence].pullback(model, f, A)
 
 

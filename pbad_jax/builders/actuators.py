@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
+from pbad_jax import checks
 from pbad_jax.checks import interval, known, number, unique, vector
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.drives import Actuation, VectorActuation, chosen
@@ -59,9 +59,7 @@ def with_actuators(model: Model, *actuators: Actuator) -> Model:
     names = t.actuator_names + tuple(d.name for d in drives)
     unique(list(names), "actuator")
 
-    def leaf(x, *shape):
-        return jnp.asarray(np.asarray(x, float).reshape(shape), model.dtype)
-
+    leaf = checks.leaf(model.dtype)
     more = tuple(actuation(drives, leaf, first=model.nu))
     topology = dataclasses.replace(t, actuator_names=names)
     return dataclasses.replace(model, topology=topology, forces=model.forces + more)

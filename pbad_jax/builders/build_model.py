@@ -8,9 +8,9 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
+from pbad_jax import checks
 from pbad_jax import forces as force_laws
 from pbad_jax.builders.actuators import Actuator, Drive, actuation, check_actuator
 from pbad_jax.builders.descriptions import Body, Geom
@@ -64,9 +64,7 @@ def build_model(
     unique([d.name for d in drives], "actuator")
     q_ref = np.array(draft.q0) if q0 is None else vector(q0, len(draft.q0), "q0", ModelError)
 
-    def leaf(x, *shape):
-        return jnp.asarray(np.asarray(x, float).reshape(shape), dtype)
-
+    leaf = checks.leaf(dtype)
     n, nv = len(draft.links), len(draft.dofs)
     return Model(
         topology=_topology(draft, name, drives, inactive),

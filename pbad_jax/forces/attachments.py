@@ -150,9 +150,7 @@ def _attach(model: Model, body, other, point, other_point, levers: tuple, how: d
     k, c = _strength(model, a, b, how, kind)
     scale = np.array([1.0, *(l**2 / 2 for l in levers for _ in range(3))])
 
-    def leaf(x):
-        return jnp.asarray(np.asarray(x, float), model.dtype)
-
+    leaf = checks.leaf(model.dtype)
     at = checks.one_of(how.get("at", "step"), ("step", "stages"), f"at of {kind}")
     u, k, c, bare = np.stack(u), k * scale, c * scale, c == 0
     if b is None:

@@ -224,9 +224,7 @@ def geom_contact(
     mu = [max(a.friction, b.friction) for a, b in both] if friction is None else friction
     numbers = parameters("body_contact", mass, tau, mu, stiffness, smoothing, damping, stick_speed)
 
-    def leaf(x):
-        return jnp.asarray(np.asarray(x, float), model.dtype)
-
+    leaf = checks.leaf(model.dtype)
     return BodyContact(
         u=leaf([np.concatenate([a.u, b.u]) for a, b in both]),
         radius=leaf([(a.radius, b.radius) for a, b in both]),

@@ -132,9 +132,7 @@ def fluid(model: Model, normal: float = 2.0, tangential: float = 1.0, *, bodies=
     if not links:
         raise ModelError(f"fluid: model {t.name!r} has no capsule or cylinder on {sorted(wanted)[:8]}; give it geoms")
 
-    def leaf(x):
-        return jnp.asarray(np.asarray(x, float), model.dtype)
-
+    leaf = checks.leaf(model.dtype)
     return Fluid(leaf(u), leaf(length), leaf(c_n), leaf(c_t), tuple(links))
 
 
@@ -198,8 +196,6 @@ def inertia_boxes(model: Model, density: float, viscosity: float, wind=(0.0, 0.0
         u.append(np.r_[np.r_[com, 1.0][None], np.c_[axes.T, np.zeros(3)]])
         size.append(np.sqrt(12 * np.maximum(values, 0)))  # a box of side b has the central moment b²/12
 
-    def leaf(x):
-        return jnp.asarray(np.asarray(x, float), model.dtype)
-
+    leaf = checks.leaf(model.dtype)
     wind = checks.vector(wind, 3, "wind", ModelError)
     return InertiaBoxes(leaf(u), leaf(size), leaf(rho), leaf(beta), leaf(wind), tuple(links))

@@ -148,10 +148,26 @@ def total_load(model: Model, at: Instant, where: str | None = None) -> Load:
     """The sum of the model's forces that act at the "stages", or once a "step"; None, of all."""
     total = Load()
     for force in model.forces if where is None else acting(model, where):
-        load = force.load(model, at)
+        load = _of_right_shapes(model, force, force.load(model, at))
         sums = (_plus(a, b) for a, b in zip(total[:4], load[:4]))
         total = Load(*sums, point_forces=total.point_forces + load.point_forces)
     return total
+
+
+def _of_right_shapes(model: Model, force: "Force", load: Load) -> Load:
+    """The Load itself; what does not fit the model is named while tracing."""
+    nv = model.nv
+    parts = [("field", load.field, [(model.topology.n_links, 3, 4)]), ("tau", load.tau, [(nv,)])]
+    parts += [(name, getattr(load, name), [(nv,), (nv, nv)]) for name in ("dtau_dq", "dtau_dv")]
+    for k, p in enumerate(load.point_forces):
+        c, n = p.u.shape[:2]
+        shapes = {"u": (c, n, 4), "force": (c, n, 3), "df_dP": (c, n, 3, n, 3), "df_dV": (c, n, 3, n, 3)}
+        parts += [(f"point_forces[{k}].{name}", getattr(p, name), [shape]) for name, shape in shapes.items()]
+    for name, x, allowed in parts:
+        if x is not None and jnp.shape(x) not in allowed:
+            wanted = " or ".join(map(str, allowed))
+            raise ModelError(f"load of {type(force).__name__}: {name} has shape {jnp.shape(x)}; wanted {wanted}")
+    return load
 
 
 def _plus(a: jax.Array | None, b: jax.Array | None) -> jax.Array | None:

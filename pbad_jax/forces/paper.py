@@ -98,9 +98,7 @@ def _paper(model: Model, D1: float, D2: float, surface, points) -> PaperContact:
     points = contact_points(model) if points is None else points
     check_points(model, points)
 
-    def leaf(x):
-        return jnp.asarray(x, model.dtype)
-
+    leaf = checks.leaf(model.dtype)
     return PaperContact(
         surface=jax.tree.map(leaf, surfaces.half_space() if surface is None else surface),
         u=leaf(np.c_[points.position, np.ones(len(points.links))]),

@@ -121,9 +121,7 @@ def contact(
     mu = points.friction if friction is None else checks.number(friction, "friction of contact")
     numbers = parameters("contact", mass, tau, mu, stiffness, smoothing, damping, stick_speed)
 
-    def leaf(x):
-        return jnp.asarray(x, model.dtype)
-
+    leaf = checks.leaf(model.dtype)
     return Contact(
         surface=jax.tree.map(leaf, surfaces.half_space() if surface is None else surface),
         u=leaf(np.c_[points.position, np.ones(len(mass))]),

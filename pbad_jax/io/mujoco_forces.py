@@ -12,6 +12,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import numpy as np
 
+from pbad_jax import checks
 from pbad_jax.atom import parallel
 from pbad_jax.forces import Force, InertiaBoxes, JointCoupling, connect, contact, contact_points, joined, surfaces, weld
 from pbad_jax.forces.attachments import carried
@@ -267,9 +268,7 @@ def _couplings(data: dict, model: Model) -> JointCoupling:
     k = np.array([inertia[v[0]] for v in data["v"]]) / np.array(data["time"]) ** 2
     damping = 2 * np.sqrt(k * np.array([inertia[v[0]] for v in data["v"]]))
 
-    def leaf(x):
-        return jnp.asarray(np.asarray(x, float), model.dtype)
-
+    leaf = checks.leaf(model.dtype)
     return JointCoupling(leaf(data["offset"]), leaf(data["polynomial"]), leaf(k), leaf(damping), data["q"], data["v"])
 
 
@@ -301,7 +300,5 @@ def _boxes(m, bodies: np.ndarray, model: Model) -> InertiaBoxes:
     u = [np.r_[np.r_[m.body_ipos[b], 1.0][None], np.c_[rotation_numpy(m.body_iquat[b]).T, np.zeros(3)]] for b in bodies]
     links = tuple(model.topology.body_link[b - 1] for b in bodies)
 
-    def leaf(x):
-        return jnp.asarray(np.array(x, float), model.dtype)
-
+    leaf = checks.leaf(model.dtype)
     return InertiaBoxes(leaf(u), leaf(size), leaf(m.opt.density), leaf(m.opt.viscosity), leaf(m.opt.wind), links)

@@ -28,6 +28,7 @@ import dataclasses
 import functools
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -233,6 +234,7 @@ def evaluate(
 
     `regime`: of the laws with kinks (forces/force.py).
     """
+    chex.assert_shape(z, (len(eq.nodes), model.nq))
     t = _stage_terms(model, start, eq, z, h, regime)
     r = jax.vmap(lambda f, A_i: operator.pullback(model, f, A_i, start.recurrence))(t.frames, t.A)
     return (r + t.joint_r).reshape(-1), t

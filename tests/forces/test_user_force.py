@@ -291,3 +291,29 @@ def test_every_force_of_the_library_passes_its_own_rules_and_describes_itself():
         label, extent = protocol.description(force, creature())
         assert label.startswith(type(force).__name__)
         assert extent or type(force).__name__ in ("PaperDrag", "Magnet")
+
+
+@dataclasses.dataclass(frozen=True)
+class Misshapen:
+    """What a user may get wrong about a Load."""
+
+    load_of: object
+
+    def load(self, model, at):
+        return self.load_of(at)
+
+
+@pytest.mark.parametrize(
+    ("load_of", "words"),
+    [
+        (lambda at: forces.Load(tau=jnp.zeros(3)), ["Misshapen", "(3,)", "(4,)"]),
+        (lambda at: forces.Load(tau=at.v, dtau_dv=jnp.zeros((4, 3))), ["Misshapen", "(4, 3)", "(4, 4)"]),
+        (lambda at: forces.Load(field=jnp.zeros((4, 4, 4))), ["Misshapen", "(4, 3, 4)"]),
+    ],
+)
+def test_a_load_that_does_not_fit_is_named(load_of, words):
+    force = jax.tree_util.register_dataclass(Misshapen, [], ["load_of"])(load_of)
+    model = pbad.with_forces(pbad.chain(2), force)
+    with pytest.raises(pbad.ModelError) as caught:
+        jax.eval_shape(pbad.make_step(pbad.Options(0.1)), model, pbad.make_state(model))
+    assert all(word in str(caught.value) for word in words), str(caught.value)
