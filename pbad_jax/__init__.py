@@ -25,7 +25,7 @@ from pbad_jax.errors import (
     UnsupportedFeatureWarning,
 )
 from pbad_jax.forces import Instant, Load, Point
-from pbad_jax.forces.force import with_forces
+from pbad_jax.forces.with_forces import with_forces
 from pbad_jax.io import load, load_trajectory, long_rollout, save_trajectory
 from pbad_jax.kinematics.manifold import difference, retract
 from pbad_jax.kinematics.transforms import Poses, forward_kinematics

@@ -1,6 +1,7 @@
 """A force of one's own: the README's lines, and energies alone."""
 
 import dataclasses
+import functools
 import pathlib
 import re
 from typing import Any
@@ -293,6 +294,7 @@ def test_every_force_of_the_library_passes_its_own_rules_and_describes_itself():
         assert extent or type(force).__name__ in ("PaperDrag", "Magnet")
 
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["load_of"])
 @dataclasses.dataclass(frozen=True)
 class Misshapen:
     """What a user may get wrong about a Load."""
@@ -312,7 +314,7 @@ class Misshapen:
     ],
 )
 def test_a_load_that_does_not_fit_is_named(load_of, words):
-    force = jax.tree_util.register_dataclass(Misshapen, [], ["load_of"])(load_of)
+    force = Misshapen(load_of)
     model = pbad.with_forces(pbad.chain(2), force)
     with pytest.raises(pbad.ModelError) as caught:
         jax.eval_shape(pbad.make_step(pbad.Options(0.1)), model, pbad.make_state(model))

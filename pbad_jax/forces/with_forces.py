@@ -1,0 +1,89 @@
+"""Forces put into a model, each held against the protocol `Force` first: what is nearly one of its names is refused."""
+
+import dataclasses
+import difflib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax.errors import ModelError
+from pbad_jax.forces.force import FLAGS, OPTIONAL, WHERE, Force
+from pbad_jax.model.model import Model
+
+
+def with_forces(model: Model, *forces: Force) -> Model:
+    """The model with more forces; nothing is replaced. Their numbers take the model's dtype.
+
+    Raises:
+        ModelError: a force that the model carries already; what is no `Force`: a class, no pytree, without the method
+            `load`, with a public name that is nearly one of its names, or with a value of the wrong type under one.
+    """
+    for force in forces:
+        if any(force is known for known in model.forces):
+            raise ModelError(
+                f"with_forces: this {type(force).__name__} is in the model already and would act twice; "
+                "pass only the new forces"
+            )
+        _check_kind(force)
+        _check_names(force)
+        _check_values(force)
+
+    def cast(x):
+        return jnp.asarray(x, model.dtype) if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x
+
+    return dataclasses.replace(model, forces=model.forces + tuple(jax.tree.map(cast, f) for f in forces))
+
+
+def _check_kind(force) -> None:
+    """A pytree with a method `load`."""
+    if isinstance(force, type):
+        raise ModelError(f"with_forces: {force.__name__} is a class; pass a force made of it, {force.__name__}(...)")
+    if not callable(getattr(force, "load", None)):
+        raise ModelError(
+            f"with_forces: {force!r:.60} is no force; it needs a method load(model, at), see pbad_jax.forces.Force"
+        )
+    if jax.tree_util.all_leaves([force]):
+        raise ModelError(
+            f"with_forces: this {type(force).__name__} is no pytree; make it a frozen dataclass under "
+            "@jax.tree_util.register_dataclass"
+        )
+
+
+def _check_names(force) -> None:
+    """No public name is nearly one of those of `Force`."""
+    for name in dir(force):
+        meant = "" if name.startswith("_") or name in OPTIONAL else _nearest(name)
+        if meant:
+            raise ModelError(
+                f"with_forces: {name!r} of this {type(force).__name__} is no name of pbad_jax.forces.Force and has no "
+                f"effect; is {meant!r} meant? Write that, or call what is your own something else, such as _{name}"
+            )
+
+
+def _nearest(name: str) -> str:
+    """The optional name that this one nearly is, or ""; short names differ by their case alone."""
+    near = difflib.get_close_matches(name.lower(), [x for x in OPTIONAL if len(x) > 2], 1, 0.8)
+    return name.lower() if name.lower() in OPTIONAL else "".join(near)
+
+
+def _check_values(force) -> None:
+    """Where, flags and methods are what `Force` says, where they are there."""
+    given = {name: getattr(force, name) for name in OPTIONAL if hasattr(force, name)}
+    for name, x in given.items():
+        fits, wanted = _rule(name, x)
+        if not fits:
+            raise ModelError(
+                f"with_forces: {name} of this {type(force).__name__} is {x!r:.60}; it must be {wanted}, "
+                "see pbad_jax.forces.Force"
+            )
+
+
+def _rule(name: str, x: Any) -> tuple[bool, str]:
+    """Whether a value fits its optional name, and what does."""
+    if name == "at":
+        return isinstance(x, str) and x in WHERE, "'stages' or 'step'"
+    if name in FLAGS:
+        return isinstance(x, bool | np.bool_), "True or False"
+    return callable(x), f"a method {name}(model{', at' * (name != 'describe')})"
