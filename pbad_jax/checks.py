@@ -80,6 +80,16 @@ def step_size(dt) -> float:
     return float(dt)
 
 
+def unit_quaternion(p, what: str, error: type[Exception] = ModelError) -> None:
+    """p (4,) has length 1, within 1e-3."""
+    norm = float(np.linalg.norm(p))
+    if not abs(norm - 1) <= 1e-3:  # also catches NaN
+        raise error(
+            f"{what}: quaternion {np.asarray(p).tolist()} has norm {norm:.6g}; it must be 1 within 1e-3. Normalise it; "
+            "the order is (w, x, y, z)."
+        )
+
+
 def integer(x, what: str, least: int, error: type[Exception] = OptionError) -> int:
     """x as an int ≥ `least`; no bool, no float."""
     if isinstance(x, bool) or not isinstance(x, numbers.Integral) or x < least:

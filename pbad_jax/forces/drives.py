@@ -273,13 +273,8 @@ def _target(x, which: list[JointInfo], size: int) -> np.ndarray:
     for j in which:
         if j.nq > j.nv:  # its last four are a quaternion
             p = x[first + j.nq - 4 : first + j.nq]
-            norm = np.linalg.norm(p)
-            if not abs(norm - 1) <= 1e-3:
-                raise ModelError(
-                    f"{what}: quaternion {p.tolist()} of joint {j.name!r} has norm {norm:.6g}; it must be 1 within "
-                    "1e-3. Normalise it; the order is (w, x, y, z)."
-                )
-            p /= norm
+            checks.unit_quaternion(p, f"{what}, joint {j.name!r}")
+            p /= np.linalg.norm(p)
         first += j.nq
     return x
 

@@ -8,6 +8,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
+from pbad_jax.checks import unit_quaternion
 from pbad_jax.errors import StateError, Status
 from pbad_jax.model import joints
 from pbad_jax.model.model import Model, Topology
@@ -69,14 +70,9 @@ def make_state(model: Model, q=None, v=None, *, time: float = 0.0) -> State:
     v = _checked(model, jnp.zeros(model.nv, model.dtype) if v is None else v, "v", model.nv)
     for address in quaternion_addresses(model.topology):
         p = q[address : address + 4]
-        norm = jnp.linalg.norm(p)
-        if not isinstance(norm, jax.core.Tracer) and not abs(float(norm) - 1) <= 1e-3:
-            joint = _joint_at(model.topology, address, "q")
-            raise StateError(
-                f"q of joint {joint!r}: quaternion {np.asarray(p).tolist()} has norm {float(norm):.6g}; "
-                "it must be 1 within 1e-3. Normalise it; the order is (w, x, y, z)."
-            )
-        q = q.at[address : address + 4].set(p / norm)
+        if not isinstance(p, jax.core.Tracer):
+            unit_quaternion(p, f"q of joint {_joint_at(model.topology, address, 'q')!r}", StateError)
+        q = q.at[address : address + 4].set(p / jnp.linalg.norm(p))
     return State(
         q=q,
         v=v,
