@@ -228,7 +228,7 @@ def test_who_touches_whom_and_how_is_mujocos(seed):
     ours = [{body[l]: float(mu) for l, mu in zip(f.links, f.friction)} for f in found]
     assert len(found) == len(wanted)
     for f, pairs, name in zip(found, ours, sorted(wanted)):
-        assert names([f.surface]) == ["Block" if name == "s3" else "Ball"]
+        assert names([f.surface]) == ["Box" if name == "s3" else "Sphere"]
         assert pairs.keys() == wanted[name].keys()
         for b in pairs:
             # MuJoCo raises a vanishing friction to 1e-5
