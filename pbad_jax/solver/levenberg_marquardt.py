@@ -205,7 +205,7 @@ def iterate(problem: Problem, settings: Settings, s: SolveState) -> SolveState:
             step = functools.partial(_simplified_step, algebra.solve, functools.partial(problem.simplified, name))
             delta = batched.cond_if_any(wanted, lambda *a: a[-1], step, problem.data, algebra.data, x, delta)
             newton = jnp.where(wanted, delta, newton)
-    size = jnp.max(jnp.abs(delta.reshape(-1, jnp.size(problem.longest))) / problem.longest)
+    size = jnp.max(jnp.abs(delta.reshape(-1, jnp.size(problem.longest))) / jnp.reshape(problem.longest, (1, -1)))
     trial = problem.retract(x, delta / jnp.maximum(1.0, size))
     after = SolveState(x, r, J, best, merit, trial, newton, damping, regime, iterations, status)
     return jax.tree.map(lambda new, old: jnp.where(s.status == RUNNING, new, old), after, s)

@@ -88,7 +88,7 @@ def _impulse_blocks(model: Model, t: StageTerms) -> jax.Array:
         f = jax.tree.map(lambda x, i=i: x[i], t.frames)
         out.append(-point_forces.total_matrix(model, f, last, list(end.point_forces), slopes))
     joint = _joint_jacobian(model, end, t.z[-1])
-    return t.impulse[:, None, None] * (jnp.stack(out) - joint)
+    return t.impulse[:, None, None] * (jnp.stack(out) - joint[None])
 
 
 def _joint_jacobian(model: Model, end: Load, z: jax.Array) -> jax.Array:
@@ -167,7 +167,7 @@ def _inertial_blocks(model: Model, recurrence, C: jax.Array, f: transforms.Frame
 
 def _full(d: jax.Array) -> jax.Array:
     """Diagonals (m,nv) to matrices (m,nv,nv); matrices unchanged."""
-    return d if d.ndim == 3 else d[..., None] * jnp.eye(d.shape[-1], dtype=d.dtype)
+    return d if d.ndim == 3 else d[..., None] * jnp.eye(d.shape[-1], dtype=d.dtype)[None]
 
 
 def _product(d: jax.Array, by_z: jax.Array) -> jax.Array:
@@ -182,8 +182,8 @@ def _product(d: jax.Array, by_z: jax.Array) -> jax.Array:
 def _rows(armature: jax.Array, by_z: jax.Array) -> jax.Array:
     """Armature ∘ ∂a_i/∂z_j, (m,m,nv,nv)."""
     if by_z.ndim == 2:
-        return by_z[:, :, None, None] * jnp.diag(armature)
-    return armature[:, None] * by_z
+        return by_z[:, :, None, None] * jnp.diag(armature)[None, None]
+    return armature[None, None, :, None] * by_z
 
 
 def _exponential_coordinates(model: Model, blocks: jax.Array, joint_r: jax.Array) -> jax.Array:

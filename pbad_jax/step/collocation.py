@@ -84,15 +84,15 @@ def _guess(model: Model, scheme: Scheme, eq: StageEquation, state: State) -> jax
     impulse balances. There the guess is what the last step did: p(c) − p(0) = c dt v + ((c − 1)² − 1) b.
     """
     c, line = eq.nodes[:, None], eq.dt * state.v
-    plain = c * line
+    plain = c * line[None]
     if scheme.has_history or scheme.m == 1:
         return plain
     left = 1.0 - scheme.nodes[-2]
     b = (manifold.difference(model, state.q, state.history) + left * line) / left**2
     known = state.has_history
     if acting(model, "step"):
-        return jnp.where(known, plain + ((c - 1.0) ** 2 - 1.0) * b, plain)
-    return jnp.where(known & is_small(b, line), plain + c**2 * b, plain)
+        return jnp.where(known, plain + ((c - 1.0) ** 2 - 1.0) * b[None], plain)
+    return jnp.where(known & is_small(b, line), plain + c**2 * b[None], plain)
 
 
 def equations(model: Model, scheme: Scheme, config: SolverConfig, start: StepStart, eq: StageEquation) -> Equations:
@@ -117,7 +117,7 @@ def _history(model: Model, scheme: Scheme, config: SolverConfig, dt, start: Step
         s = equation.step_start(model, s, s.control, twin=config.twin)
         eq = equation.collocation(model, backwards, h, s, None)
         found = find(
-            model, newton, s, equations(model, backwards, newton, s, eq), eq.nodes[:, None] * (h * s.v), status
+            model, newton, s, equations(model, backwards, newton, s, eq), eq.nodes[:, None] * (h * s.v)[None], status
         )
         return found.attempt.x, jnp.where(found.status == Status.CONVERGED, status, found.status)
 
@@ -145,7 +145,7 @@ def _from_radau(
         first = radau(2)
         other = equation.collocation(model, first, eq.dt, s, None)
         running = jnp.int8(lm.RUNNING)
-        line = other.nodes[:, None] * (eq.dt * s.v)
+        line = other.nodes[:, None] * (eq.dt * s.v)[None]
         path = find(model, config, s, equations(model, first, config, s, other), line, running)
         weights = extrapolation(other.nodes, jnp.ones((), s.q.dtype), at=eq.nodes)
         direction = weights @ displacements(model, path.attempt.x)

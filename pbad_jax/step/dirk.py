@@ -129,7 +129,7 @@ def _stage(model: Model, table: _Table, config: SolverConfig, dt, start: StepSta
 def _guess(model: Model, t, done: _Done) -> jax.Array:
     """The displacement (1,nv) that a stage starts from, t after the last: z + t v + t²/2 a where that is small."""
     line, curvature = t * done.v, 0.5 * t**2 * done.a
-    return displacements(model, done.z[None]) + line + jnp.where(is_small(curvature, line), curvature, 0.0)
+    return displacements(model, done.z[None]) + line[None] + jnp.where(is_small(curvature, line), curvature, 0.0)[None]
 
 
 def _acceleration(

@@ -44,7 +44,7 @@ def apply_impulses(model: Model, config: SolverConfig, dt, start: StepStart, sta
     eq = equation.collocation(model, scheme, dt, start, None)
     newton = config._replace(method="lm", objective="root")
     equations = of_stages(model, newton, start, eq, det_C=float(np.linalg.det(scheme.C)))
-    found, z = solve(model, newton, start, equations, eq.nodes[:, None] * (dt * start.v), status)
+    found, z = solve(model, newton, start, equations, eq.nodes[:, None] * (dt * start.v)[None], status)
     st = equation.stages(model, start, z)
     load = equation.end_load(model, start, eq, st, dt)
     mass = sweeps.mass(model, start.frames) if start.mass is None else start.mass
