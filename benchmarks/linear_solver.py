@@ -13,8 +13,9 @@ from step_time import start_states
 
 import pbad_jax as pbad
 from pbad_jax.solver import levenberg_marquardt as lm
-from pbad_jax.stage import equation, problem
-from pbad_jax.stage.matrix import residual_and_matrix, residual_and_tree
+from pbad_jax.stage import equation, predictor
+from pbad_jax.stage.problem import StageProblem
+from pbad_jax.step.options import resolve
 
 LINKS = (5, 10, 20, 40, 60, 100, 200, 400, 1000)
 LARGEST_DENSE = 100
@@ -24,26 +25,18 @@ LOOPS = 10
 def iterations(model, dense: bool):
     """LOOPS iterations from the same guess, each on what the last one found so that nothing is hoisted."""
 
+    options = pbad.Options(dt=0.05, scheme="radau1", linear_solver="dense" if dense else "tree")
+    config = resolve(options, model)
+
     def run(state):
-        s = equation.step_start(model, state, jnp.zeros(model.nu, model.dtype), dense=dense)
-        eq = equation.collocation(model, pbad.radau(1), jnp.asarray(0.05, model.dtype), s, None)
-
-        def evaluate(z):
-            if dense:
-                return residual_and_matrix(model, s, eq, z)
-            return residual_and_tree(model, s, eq, z)
-
-        newton = lm.Problem(
-            evaluate,
-            retract=lambda z, d: z + d.reshape(z.shape),
-            algebra=problem.algebra(model, s),
-            longest=problem.longest_turns(model),
-        )
+        start = equation.step_start(model, state, jnp.zeros(model.nu, model.dtype), config.recurrence)
+        eq = equation.collocation(model, pbad.radau(1), jnp.asarray(0.05, model.dtype), start, None)
+        problem = StageProblem(model, start, eq, predictor.straight(eq.nodes, 0.05, state.v), config)
         settings = lm.Settings(1e-30, 1000)
-        first = lm.iterate(newton, settings, lm.init(newton, (0.05 * state.v)[None]))
+        first = lm.iterate(problem, 1.0, settings, lm.init(problem, problem.guess(None, 0.0, 1.0)))
 
         def body(_, norm):  # of the next trial too, or the solve that leads to it would be dropped
-            after = lm.iterate(newton, settings, first._replace(trial=first.trial + 1e-30 * norm))
+            after = lm.iterate(problem, 1.0, settings, first._replace(trial=first.trial + 1e-30 * norm))
             return after.norm + 1e-30 * jnp.sum(after.trial)
 
         return jax.lax.fori_loop(0, LOOPS, body, jnp.zeros((), model.dtype))

@@ -8,7 +8,6 @@ step of a rollout at dt = 0.05 (near horizontal, lanes perturbed), and the itera
 """
 
 import pathlib
-from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +15,10 @@ import numpy as np
 from common import compiled, run, timed
 
 import pbad_jax as pbad
-from pbad_jax.kinematics import manifold
-from pbad_jax.math.batched import CholeskyFactor
-from pbad_jax.solver import dense
 from pbad_jax.solver import levenberg_marquardt as lm
-from pbad_jax.stage import equation
-from pbad_jax.stage.matrix import residual_and_matrix
+from pbad_jax.stage import equation, predictor
+from pbad_jax.step.collocation import problem_of
+from pbad_jax.step.options import resolve, scheme_of
 
 DT, STEPS = 0.05, 20
 
@@ -38,28 +35,20 @@ def start_states(model, n: int, batch: int):
 
 def one_iteration(model, options, loops: int):
     """state -> `loops` iterations, each of them the work of an accepted Newton step."""
-    scheme, twin = options.scheme, options.recurrence
+    config, scheme = resolve(options, model), scheme_of(options)
+    assert isinstance(scheme, pbad.Scheme)
 
     def run(state):
         dt = jnp.asarray(DT, model.dtype)
-        s = equation.step_start(model, state, jnp.zeros(model.nu, model.dtype), twin=twin)
-        eq = equation.collocation(model, scheme, dt, s, None)
-
-        def retract(z, delta):
-            return jax.vmap(lambda a, b: manifold.retract(model, a, b))(z, delta.reshape(scheme.m, -1))
-
-        problem = lm.Problem(
-            lambda z: residual_and_matrix(model, s, eq, z, twin=twin),
-            retract,
-            dense.dense(cast(CholeskyFactor, s.metric)),
-        )
+        start = equation.step_start(model, state, jnp.zeros(model.nu, model.dtype), config.recurrence)
+        eq = equation.collocation(model, scheme, dt, start, None)
+        problem = problem_of(model, scheme, config, start, eq, predictor.straight(eq.nodes, dt, state.v))
         settings = lm.Settings(0.0, 10**6)
-        z = jnp.asarray(scheme.nodes, model.dtype)[:, None] * (dt * state.v)
-        first = lm.iterate(problem, settings, lm.init(problem, z))
+        first = lm.iterate(problem, 1.0, settings, lm.init(problem, problem.guess(None, 0.0, 1.0)))
 
         def body(_, norm):  # a tiny dependence, so that nothing can be hoisted or dropped
             trial = first._replace(trial=first.trial + 1e-30 * norm)
-            after = lm.iterate(problem, settings, trial)
+            after = lm.iterate(problem, 1.0, settings, trial)
             return after.norm + 1e-30 * jnp.sum(after.trial)
 
         return jax.lax.fori_loop(0, loops, body, first.norm)

@@ -4,6 +4,7 @@ import pathlib
 
 import numpy as np
 
+from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.viz.frames import frames_of
 from pbad_jax.viz.shapes import shapes_of
 
@@ -35,17 +36,10 @@ def solids(model, traj, period: float) -> tuple[np.ndarray, list[np.ndarray], np
     corners = [(np.asarray(s.mesh.vertices) * s.scale)[np.asarray(s.mesh.faces)] for s in shapes]
     colors = np.concatenate([np.tile(s.rgba[:3], (len(x), 1)) for s, x in zip(shapes, corners)])
     triangles = [
-        np.concatenate([x @ turn(u).T + p for x, p, u in zip(corners, position[f], quaternion[f])])
+        np.concatenate([x @ rotation_numpy(u).T + p for x, p, u in zip(corners, position[f], quaternion[f])])
         for f in range(MOMENTS)
     ]
     return time[shown], triangles, colors
-
-
-def turn(p: np.ndarray) -> np.ndarray:
-    """The rotation (3,3) of a unit quaternion (w,x,y,z)."""
-    w, u = p[0], p[1:]
-    U = np.cross(np.eye(3), u)
-    return np.eye(3) + 2 * w * U + 2 * U @ U
 
 
 def draw(played: list, path: pathlib.Path) -> None:

@@ -25,11 +25,12 @@ from pbad_jax.errors import (
     UnsupportedFeatureWarning,
 )
 from pbad_jax.forces import Instant, Load, Point
+from pbad_jax.forces.force import with_forces
 from pbad_jax.io import load, load_trajectory, long_rollout, save_trajectory
 from pbad_jax.kinematics.manifold import difference, retract
 from pbad_jax.kinematics.transforms import Poses, forward_kinematics
 from pbad_jax.model.inertial_parameters import inertial_parameters, with_inertial_parameters
-from pbad_jax.model.model import Model, with_forces
+from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, make_state
 from pbad_jax.rollouts.batch import Schedule, rollout_batch
 from pbad_jax.rollouts.rollout import Trajectory, rollout

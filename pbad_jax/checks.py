@@ -2,15 +2,17 @@
 
 import math
 import numbers
+from collections.abc import Callable
 
 import jax.core
+import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import ModelError, OptionError
 
 
 def vector(x, size: int, what: str, error: type[Exception] = ModelError) -> np.ndarray:
-    """X as `size` finite float64 numbers."""
+    """x as `size` finite float64 numbers."""
     x = array(x, what, f"{size} numbers", error)
     if x.shape != (size,):
         raise error(f"{what} has shape {x.shape}; wanted ({size},)")
@@ -20,7 +22,7 @@ def vector(x, size: int, what: str, error: type[Exception] = ModelError) -> np.n
 
 
 def array(x, what: str, wanted: str, error: type[Exception] = ModelError) -> np.ndarray:
-    """X as float64 numpy, of whatever shape."""
+    """x as float64 numpy, of whatever shape."""
     not_traced(x, what)
     try:
         return np.asarray(x, float)
@@ -42,7 +44,7 @@ def interval(x, what: str) -> tuple[float, float]:
 
 
 def number(x, what: str) -> float:
-    """X as one finite float."""
+    """x as one finite float."""
     not_traced(x, what)
     try:
         value = float(x)
@@ -54,7 +56,7 @@ def number(x, what: str) -> float:
 
 
 def at_least_zero(x, what: str, why: str) -> float:
-    """X as one finite float ≥ 0."""
+    """x as one finite float ≥ 0."""
     value = number(x, what)
     if value < 0:
         raise ModelError(f"{what} is {value:g}; it must be ≥ 0, {why}. Change its sign.")
@@ -62,7 +64,7 @@ def at_least_zero(x, what: str, why: str) -> float:
 
 
 def above_zero(x, what: str) -> float:
-    """X as one finite float > 0."""
+    """x as one finite float > 0."""
     value = number(x, what)
     if value <= 0:
         raise ModelError(f"{what} is {value:g}; it must be > 0")
@@ -70,7 +72,7 @@ def above_zero(x, what: str) -> float:
 
 
 def step_size(dt) -> float:
-    """Dt as one finite float > 0, s."""
+    """dt as one finite float > 0, s."""
     if isinstance(dt, bool) or not isinstance(dt, numbers.Real):
         raise OptionError(f"dt is {dt!r} ({type(dt).__name__}); it must be one number, s")
     if not (math.isfinite(dt) and float(dt) > 0):
@@ -78,8 +80,15 @@ def step_size(dt) -> float:
     return float(dt)
 
 
+def integer(x, what: str, least: int, error: type[Exception] = OptionError) -> int:
+    """x as an int ≥ `least`; no bool, no float."""
+    if isinstance(x, bool) or not isinstance(x, numbers.Integral) or x < least:
+        raise error(f"{what} is {x!r:.60}; it must be an integer ≥ {least}")
+    return int(x)
+
+
 def one_of(x, allowed: tuple[str, ...], what: str, error: type[Exception] = ModelError) -> str:
-    """X, one of the words."""
+    """x, one of the words."""
     if x not in allowed:
         raise error(f"{what} is {x!r}; choose one of {', '.join(map(repr, allowed))}")
     return x
@@ -102,6 +111,16 @@ def unique(names: list[str], what: str) -> None:
         if name in seen:
             raise ModelError(f"two {what}s are called {name!r}: number {seen[name]} and number {i}. Rename one.")
         seen[name] = i
+
+
+def leaf(dtype) -> Callable[..., jax.Array]:
+    """What makes the arrays of a model: of its dtype, and of the shape that may be given after the numbers."""
+
+    def made(x, *shape: int) -> jax.Array:
+        x = np.asarray(x, float)
+        return jnp.asarray(x.reshape(shape) if shape else x, dtype)
+
+    return made
 
 
 def not_traced(x, what: str) -> None:

@@ -27,15 +27,16 @@ Diagonally implicit schemes (dirk) solve their stages one after another, each wi
 | legendre(4)   | 3        | 3     | q, v, history | unstable for ω dt below 3.2, and 6.0 to 6.8   |
 | legendre(5)   | 4        | 4     | q, v, history | unstable for ω dt below 6.8, and 9.9 to 12.5  |
 | variational() | 1        | 2     | q, v          | symplectic; stable for ω dt < 2, small steps  |
+
+Read next: kinematics/transforms.py.
 """
 
 import dataclasses
 import functools
 import numbers
 import warnings
+from typing import ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import OptionError
@@ -70,6 +71,7 @@ class Scheme:
     d: Row = ()
     history_node: float = 0.0
     start: str = "matched"
+    kind: ClassVar[str] = "collocation"  # which method makes the step; its m stages are solved together
 
     @property
     def m(self) -> int:
@@ -80,6 +82,11 @@ class Scheme:
     def has_history(self) -> bool:
         """Whether a step needs a configuration before q_k."""
         return bool(self.c)
+
+    @property
+    def has_energy(self) -> bool:
+        """Whether each solve minimises an energy, by one unknown configuration: what the sweeps can do, too."""
+        return self.m == 1
 
     @property
     def weights(self) -> Row:
@@ -113,12 +120,23 @@ _RADAU_NODES = {
 }
 
 
-def radau(stages: int = 2) -> Scheme:
-    """Projected Radau IIA in positions: order 2s − 1, A- and L-stable, state (q, v). The default is s = 2.
+def projected(name: str, order: int, nodes: Row) -> Scheme:
+    """A collocation whose state is (q, v), from its nodes (m,) in (0, 1], the last of them 1.
 
     With [d0 Dn] the derivative matrix at the nodes of the polynomial through (0, nodes):
     V = (d0 T_k + Dn T)/dt and A = (d0 V_k + Dn V)/dt, so C = Dn², e = d0. The end velocity is projected to the
     tangent space (Ascher & Petzold, Projected implicit Runge-Kutta methods, 1991).
+
+    Args:
+        name: as on the command line. order: what it is known to have. nodes: increasing.
+    """
+    D = _derivative_matrix(np.array((0.0, *nodes)))[1:]
+    d0, Dn = D[:, 0], D[:, 1:]
+    return Scheme(name, order, tuple(map(float, nodes)), C=_rows(Dn @ Dn), e=tuple(d0.tolist()), D=_rows(Dn))
+
+
+def radau(stages: int = 2) -> Scheme:
+    """Projected Radau IIA in positions: order 2s − 1, A- and L-stable, state (q, v). The default is s = 2.
 
     Args:
         stages: 1, 2 or 3.
@@ -128,17 +146,7 @@ def radau(stages: int = 2) -> Scheme:
     """
     if isinstance(stages, bool) or not isinstance(stages, numbers.Integral) or stages not in _RADAU_NODES:
         raise OptionError(f"radau({stages!r}): the number of stages must be 1, 2 or 3")
-    nodes = np.array((0.0, *_RADAU_NODES[int(stages)]))
-    D = _derivative_matrix(nodes)[1:]
-    d0, Dn = D[:, 0], D[:, 1:]
-    return Scheme(
-        name=f"radau{int(stages)}",
-        order=2 * int(stages) - 1,
-        nodes=tuple(nodes[1:].tolist()),
-        C=_rows(Dn @ Dn),
-        e=tuple(d0.tolist()),
-        D=_rows(Dn),
-    )
+    return projected(f"radau{int(stages)}", 2 * int(stages) - 1, _RADAU_NODES[int(stages)])
 
 
 def legendre(order: int = 2, *, start: str = "matched") -> Scheme:
@@ -223,7 +231,8 @@ class Dirk:
         """The diagonal entry."""
         return self.A[0][0]
 
-    m, has_history = 1, False
+    kind: ClassVar[str] = "dirk"
+    m, has_history, has_energy = 1, False, True
 
     def __repr__(self) -> str:
         return f"<scheme {self.name}: {len(self.A)} stages in turn, order {self.order}>"
@@ -273,7 +282,8 @@ class Variational:
 
     name: str = "variational"
     order: int = 2
-    m, has_history, nodes = 1, False, (1.0,)
+    kind: ClassVar[str] = "variational"
+    m, has_history, has_energy, nodes = 1, False, False, (1.0,)
 
     def __repr__(self) -> str:
         return "<scheme variational: symplectic, order 2>"
@@ -290,17 +300,7 @@ def variational() -> Variational:
     return Variational()
 
 
-def extrapolation(nodes: jax.Array, ratio: jax.Array, at: jax.Array | None = None) -> jax.Array:
-    """(n,m) weights: the polynomial through (0, 0) and (α_j, z_j), read at ratio · `at` (n,), default the nodes."""
-    nodes = jnp.concatenate([jnp.zeros(1, nodes.dtype), nodes])
-    at = ratio * (nodes[1:] if at is None else at)
-    rows = []
-    for j in range(1, len(nodes)):
-        others = [k for k in range(len(nodes)) if k != j]
-        factors = [(at - nodes[k]) / (nodes[j] - nodes[k]) for k in others]
-        rows.append(jnp.prod(jnp.stack(factors), axis=0))
-    return jnp.stack(rows, axis=1)
-
+AnyScheme = Scheme | Dirk | Variational
 
 NAMES = {
     **{f"radau{s}": functools.partial(radau, s) for s in (1, 2, 3)},

@@ -6,12 +6,12 @@ import functools
 import jax
 import jax.numpy as jnp
 from helpers import DTYPE, FLOAT32, random_model, random_q
+from mechanics import residual_and_matrix
 
 import pbad_jax as pbad
 from pbad_jax.atom import sweeps
 from pbad_jax.kinematics import manifold
 from pbad_jax.stage import equation
-from pbad_jax.stage.matrix import residual_and_matrix, residual_and_tree
 
 SCHEMES = {s.name: s for s in (pbad.radau(1), pbad.radau(2), pbad.radau(3), pbad.legendre(2), pbad.legendre(3))}
 
@@ -31,14 +31,14 @@ def library(model, scheme, dt, q, v, q_h, z, control, twin):
     """Residual and matrix, and the matrix by jacfwd of the residual covector in exponential coordinates."""
     state = dataclasses.replace(pbad.make_state(model), q=q, v=v, history=q_h, has_history=jnp.asarray(True))
     z_h = manifold.increment_between(model, q, q_h) if scheme.has_history else None
-    s = equation.step_start(model, state, control, twin=twin)
+    s = equation.step_start(model, state, control, twin)
     eq = equation.collocation(model, scheme, dt, s, z_h)
-    r, J = residual_and_matrix(model, s, eq, z, twin=twin)
+    r, J = residual_and_matrix(model, s, eq, z)
 
     def covector(delta):
         delta = delta.reshape(scheme.m, -1)
         moved = jax.vmap(lambda z_i, d: manifold.retract(model, z_i, d))(z, delta)
-        r = residual_and_matrix(model, s, eq, moved, twin=twin)[0].reshape(scheme.m, -1)
+        r = residual_and_matrix(model, s, eq, moved)[0].reshape(scheme.m, -1)
         for _, y in ball_slices(model):
             r = r.at[:, y : y + 3].set(jax.vmap(right_jacobian_transposed)(delta[:, y : y + 3], r[:, y : y + 3]))
         return r.reshape(-1)
@@ -70,6 +70,6 @@ def both(model, scheme, dt, q, v, q_h, z, control):
     z_h = manifold.increment_between(model, q, q_h) if scheme.has_history else None
     eq = equation.collocation(model, scheme, dt, s, z_h)
     r, J = residual_and_matrix(model, s, eq, z)
-    r_tree, M = residual_and_tree(model, s, eq, z)
+    r_tree, M = residual_and_matrix(model, dataclasses.replace(s, recurrence="sweeps"), eq, z)
     J_tree = jax.vmap(lambda x: sweeps.multiply(model, M, x), out_axes=1)(jnp.eye(model.nv, dtype=r.dtype))
     return r, J, r_tree, J_tree, sweeps.solve(model, M, r)

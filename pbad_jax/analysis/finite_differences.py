@@ -17,13 +17,9 @@ FLOOR = {"float64": 1e-3, "float32": 2e-2}
 
 
 def named_arrays(tree: Any) -> dict[str, jax.Array]:
-    """The floating-point arrays of a pytree that can be varied, by where they are; not what is only drawn."""
+    """The floating-point arrays of a pytree that can be varied, by where they are."""
     found = {_name(tree, path): x for path, x in jax.tree_util.tree_leaves_with_path(tree)}
-    return {
-        name: x
-        for name, x in found.items()
-        if "geometry." not in name and jnp.issubdtype(jnp.result_type(x), jnp.floating) and np.size(x)
-    }
+    return {name: x for name, x in found.items() if jnp.issubdtype(jnp.result_type(x), jnp.floating) and np.size(x)}
 
 
 def replaced(tree: Any, arrays: dict[str, jax.Array]) -> Any:

@@ -9,12 +9,13 @@ import numpy as np
 
 from pbad_jax.analysis import finite_differences, force_jacobians
 from pbad_jax.analysis.force_jacobians import JacobianRow
-from pbad_jax.errors import GradientError, OptionError, Status
+from pbad_jax.checks import integer
+from pbad_jax.errors import GradientError, Status
 from pbad_jax.kinematics import manifold
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, make_state
 from pbad_jax.step.info import StepInfo
-from pbad_jax.step.options import Options
+from pbad_jax.step.options import Options, check_options, scheme_of
 from pbad_jax.step.step import make_step
 
 TOLERANCE = {"float64": 1e-6, "float32": 5e-2}
@@ -172,10 +173,8 @@ def check_gradients(
     Raises:
         OptionError: no options, or n_steps < 1. StateError: a state or controls that do not fit.
     """
-    if not isinstance(options, Options):
-        raise OptionError(f"check_gradients needs options=Options(dt=...); got {options!r:.60}")
-    if controls is None and (isinstance(n_steps, bool) or not isinstance(n_steps, int) or n_steps < 1):
-        raise OptionError(f"n_steps is {n_steps!r}; it must be an integer ≥ 1")
+    check_options(options, "check_gradients")
+    n_steps = integer(n_steps, "n_steps", 1)
     precision = jnp.dtype(model.dtype).name
     tolerance = TOLERANCE[precision] if tolerance is None else float(tolerance)
     rng = np.random.default_rng(seed)
@@ -202,10 +201,8 @@ def check_gradients(
         for before, after, control in ((start, start, controls[0]), (*ends, controls[-1]))
     ]
     slopes = force_jacobians.check(model, instants, seed, tolerance)
-    assert not isinstance(options.scheme, str)
-    title = (
-        f"{len(controls)} steps of {options.dt:g} s of {model.topology.name!r} by {options.scheme.name}, {precision}"
-    )
+    by = scheme_of(options).name
+    title = f"{len(controls)} steps of {options.dt:g} s of {model.topology.name!r} by {by}, {precision}"
     return GradientReport(tuple(rows), tuple(slopes), info, tolerance, title)
 
 

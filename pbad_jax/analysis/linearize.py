@@ -7,12 +7,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pbad_jax.errors import OptionError
 from pbad_jax.kinematics import manifold
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.step.info import StepInfo
-from pbad_jax.step.options import Options
+from pbad_jax.step.options import Options, check_options, scheme_of
 from pbad_jax.step.step import make_step
 
 
@@ -55,15 +54,12 @@ def linearize(model: Model, state: State, control=None, options: Options | None 
     Raises:
         OptionError: no options. StateError: shapes, dtypes, a state of another model.
     """
-    if not isinstance(options, Options):
-        raise OptionError(f"linearize needs options=Options(dt=...); got {options!r:.60}")
-    return _linearize(model, state, control, dt, options)
+    return _linearize(model, state, control, dt, check_options(options, "linearize"))
 
 
 @functools.partial(jax.jit, static_argnames="options")
 def _linearize(model: Model, state: State, control, dt, options: Options) -> Linearization:
-    assert not isinstance(options.scheme, str)
-    step, nv, history = make_step(options), model.nv, options.scheme.has_history
+    step, nv, history = make_step(options), model.nv, scheme_of(options).has_history
     control = jnp.zeros(model.nu, model.dtype) if control is None else jnp.asarray(control, model.dtype)
     n = (3 if history else 2) * nv
 

@@ -1,38 +1,70 @@
-"""The mass matrix and the pullback of fields, by dense matrices or by sweeps in O(N): the one choice among the twins.
+"""The three ways through the tree behind one face: serial.py, parallel.py, sweeps.py. Nothing else asks which it is.
 
-`how`, wherever it stands: `twin`, which of the recurrences, and `dense`, whether (nv,nv) matrices are wanted.
+`recurrence`, wherever it stands: "serial" (the paper's Algorithms 1-3), "parallel" (Algorithms 4-6; both with dense
+(nv,nv) matrices), or "sweeps", O(N) without a matrix, for one unknown configuration at a time.
 """
 
+import chex
 import jax
+import jax.numpy as jnp
 
 from pbad_jax.atom import parallel, serial, sweeps
-from pbad_jax.kinematics import transforms
+from pbad_jax.kinematics import joint_field
+from pbad_jax.kinematics.transforms import Frames
+from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import batched
 from pbad_jax.model.model import Model
 
-TWINS = {"parallel": parallel, "serial": serial}
+RECURRENCES = {"parallel": parallel, "serial": serial, "sweeps": sweeps}
+
+Operator = jax.Array | sweeps.NewtonMatrix  # a mass or Newton matrix: (n,n), or what the sweeps take for it
 
 
-Mass = jax.Array | sweeps.NewtonMatrix  # the mass matrix (nv,nv), or what the sweeps take for it
+def world_transforms(model: Model, L: jax.Array, recurrence: str) -> jax.Array:
+    """T (N,3,4) from the local transforms L (N,3,4)."""
+    return RECURRENCES[recurrence].world_transforms(model, L)
 
 
-def mass(model: Model, f: transforms.Frames, *, twin: str = "parallel", dense: bool = True) -> Mass:
-    """The mass matrix at frames f, armature included."""
-    return TWINS[twin].mass_matrix(model, f) if dense else sweeps.mass(model, f)
+def pullback(model: Model, f: Frames, A: jax.Array, recurrence: str = "parallel") -> jax.Array:
+    """Σ_l <∂T^l/∂q_x, A^l> (nv,) of a field A (N,3,4)."""
+    chex.assert_equal_shape([f.T, A])
+    return RECURRENCES[recurrence].pullback(model, f, A)
 
 
-def solve(model: Model, M: Mass, b: jax.Array) -> jax.Array:
-    """M⁻¹ b (nv,)."""
+def mass(model: Model, f: Frames, recurrence: str = "parallel") -> Operator:
+    """The mass matrix at frames f, armature included; kg m² or kg."""
+    return RECURRENCES[recurrence].mass_matrix(model, f)
+
+
+def solve(model: Model, M: Operator, b: jax.Array) -> jax.Array:
+    """M⁻¹ b (n,)."""
     return sweeps.solve(model, M, b) if isinstance(M, sweeps.NewtonMatrix) else batched.solve(M, b)
 
 
-def times(model: Model, M: Mass, x: jax.Array) -> jax.Array:
-    """M x (nv,)."""
+def times(model: Model, M: Operator, x: jax.Array) -> jax.Array:
+    """M x (n,)."""
     return sweeps.multiply(model, M, x) if isinstance(M, sweeps.NewtonMatrix) else M @ x
 
 
-def pullback(
-    model: Model, f: transforms.Frames, A: jax.Array, *, twin: str = "parallel", dense: bool = True
-) -> jax.Array:
-    """Σ_l <∂T^l/∂q_x, A^l> (nv,): Alg. 4, by masks (quick for few links) or by sweeps (O(N))."""
-    return TWINS[twin].pullback(model, f, A) if dense else sweeps.pullback(model, f, A)
+def plus(model: Model, f: Frames, M: Operator, joints: jax.Array, links: jax.Array | None) -> Operator:
+    """M (nv,nv) + a diagonal (nv,) or matrix (nv,nv) of the joints + forms (N,6,6) on the links' twists.
+
+    The sweeps take of a matrix the diagonal and the blocks of the balls: what couples joints is not for them.
+    """
+    if isinstance(M, sweeps.NewtonMatrix):
+        d, blocks = joint_field.on_joints(model, joints)
+        return M._replace(d=M.d + d.at[tree(model.topology).ball_v].set(0.0), blocks=blocks, form=links)
+    total = M + joint_field.as_matrix(joints)
+    return total if links is None else total + parallel.twist_form(model, f, f, links)
+
+
+def is_positive_definite(model: Model, M: Operator) -> jax.Array:
+    """Whether the symmetric part of M is positive definite, () bool."""
+    if isinstance(M, sweeps.NewtonMatrix):
+        return sweeps.is_positive_definite(model, M)
+    return jnp.all(jnp.isfinite(batched.cholesky(0.5 * (M + M.T)).factor))
+
+
+def where(good: jax.Array, M: Operator) -> Operator:
+    """M, or where it is not `good` an array the identity, which no solve fails with."""
+    return M if isinstance(M, sweeps.NewtonMatrix) else jnp.where(good, M, jnp.eye(M.shape[0], dtype=M.dtype))

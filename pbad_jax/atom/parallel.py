@@ -13,6 +13,8 @@ over descendants with no transform inside it. With <·,·> the entrywise product
 triangle) and halves the diagonal blocks of Alg. 6 (the paper adds them twice).
 
 Same names and signatures as serial.py.
+
+Read next: stage/equation.py.
 """
 
 import jax
@@ -76,6 +78,15 @@ def mass_matrix(model: Model, f: Frames) -> jax.Array:
     G = sum_below_dofs(model, matmul(matmul(T, model.second_moment), transpose(T)))
     H = _mirrored(model, f.s @ wrench(matmul(twist_matrix(f.s), G)).T)
     return H + jnp.diag(model.armature)
+
+
+def twist_form(model: Model, f_a: Frames, f_b: Frames, B: jax.Array) -> jax.Array:
+    """Σ_l (∂ν_l(q_a)/∂q_x)ᵀ B_l ∂ν_l(q_b)/∂q_y, (nv,nv), of the forms B (N,6,6)."""
+    B = sum_below_dofs(model, B)
+    order = jnp.asarray(tree(model.topology).dof_order, B.dtype)
+    right = small_sum(B * f_b.s[:, None, :])  # B_y s_y
+    left = small_sum(B * f_a.s[:, :, None], axis=-2)  # s_x B_x
+    return order * (f_a.s @ right.T) + order.T * (left @ f_b.s.T)
 
 
 def _mirrored(model: Model, P: jax.Array) -> jax.Array:

@@ -11,6 +11,8 @@ the slip it mends:
   4×4×4×4 tensor is one matrix: S ← L(q_a) S L(q_b)ᵀ + M.
 
 Same names and signatures as parallel.py, the fast twin.
+
+Read next: atom/parallel.py.
 """
 
 import jax

@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.kinematics.transforms import Frames
+from pbad_jax.kinematics.transforms import Frames, transforms_parallel
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
 from pbad_jax.math.rotations import hat
@@ -108,7 +108,7 @@ def ancestor_sum(model: Model, x: jax.Array) -> jax.Array:
 
 
 def _padded(x: jax.Array, rows: int) -> jax.Array:
-    """X with rows of zeros behind."""
+    """x with rows of zeros behind."""
     return jnp.concatenate([x, jnp.zeros((rows, *x.shape[1:]), x.dtype)])
 
 
@@ -121,6 +121,11 @@ def _add(x: jax.Array, index: jax.Array, value: jax.Array) -> jax.Array:
 
 
 # --- the matrix ------------------------------------------------------------------------------------------
+
+
+def world_transforms(model: Model, L: jax.Array) -> jax.Array:
+    """T (N,3,4) from the local transforms L (N,3,4); O(log N) deep."""
+    return transforms_parallel(model, L)
 
 
 def pullback(model: Model, f: Frames, A: jax.Array) -> jax.Array:
@@ -140,9 +145,9 @@ class NewtonMatrix(NamedTuple):
     form: jax.Array | None = None  # (N,6,6) of the links' own forces, on twists; need not be symmetric
 
 
-def mass(model: Model, f: Frames) -> NewtonMatrix:
-    """The mass matrix, armature included."""
-    return NewtonMatrix(f, 1.0, jnp.zeros_like(f.T), model.armature)
+def mass_matrix(model: Model, f: Frames) -> NewtonMatrix:
+    """The mass matrix, armature included; parallel.mass_matrix."""
+    return NewtonMatrix(f, jnp.ones((), f.T.dtype), jnp.zeros_like(f.T), model.armature)
 
 
 def link_terms(model: Model, J: NewtonMatrix) -> tuple[jax.Array, jax.Array]:
@@ -206,14 +211,14 @@ def solve(model: Model, J: NewtonMatrix, b: jax.Array) -> jax.Array:
 
 
 def quadratic(model: Model, J: NewtonMatrix, x: jax.Array) -> jax.Array:
-    """Xᵀ J x (), in O(N), for a mass matrix (A = 0)."""
+    """xᵀ J x (), in O(N), for a mass matrix (A = 0)."""
     E, _ = link_terms(model, J)
     twist = ancestor_sum(model, _on_links(model, J.f.s * x[:, None]))
     return jnp.sum(twist * matvec(E, twist)) + jnp.sum(J.d * x * x)
 
 
 def inverse_quadratic(model: Model, J: NewtonMatrix, b: jax.Array) -> jax.Array:
-    """Bᵀ J⁻¹ b (), in O(N) and one sweep, for a mass matrix: Σ e² / D over the eliminated dofs."""
+    """bᵀ J⁻¹ b (), in O(N) and one sweep, for a mass matrix: Σ e² / D over the eliminated dofs."""
     gain, e, _ = _inward(model, J, b)
     return jnp.sum(gain[..., 6] * e)
 
@@ -283,7 +288,7 @@ def _joint_terms(model: Model, d: jax.Array, blocks: jax.Array | None) -> jax.Ar
 
 
 def _determinant(D: jax.Array, absent: jax.Array) -> jax.Array:
-    """Det D (width,) of one row, over the slots that are not `absent`."""
+    """det D (width,) of one row, over the slots that are not `absent`."""
     D = D + jnp.where(absent[..., None], np.eye(D.shape[-1], dtype=D.dtype), 0.0)
     return D[..., 0, 0] if D.shape[-1] == 1 else small_sum(jnp.cross(D[..., 0, :], D[..., 1, :]) * D[..., 2, :])
 

@@ -4,13 +4,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
+from pbad_jax import checks
 from pbad_jax.checks import interval, known, number, unique, vector
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.drives import Actuation, VectorActuation, chosen
-from pbad_jax.model.joints import JointInfo
+from pbad_jax.model.joints import BALL, JOINTS, JointInfo
 from pbad_jax.model.model import Model
 
 
@@ -59,9 +59,7 @@ def with_actuators(model: Model, *actuators: Actuator) -> Model:
     names = t.actuator_names + tuple(d.name for d in drives)
     unique(list(names), "actuator")
 
-    def leaf(x, *shape):
-        return jnp.asarray(np.asarray(x, float).reshape(shape), model.dtype)
-
+    leaf = checks.leaf(model.dtype)
     more = tuple(actuation(drives, leaf, first=model.nu))
     topology = dataclasses.replace(t, actuator_names=names)
     return dataclasses.replace(model, topology=topology, forces=model.forces + more)
@@ -152,12 +150,13 @@ def _single(d: Drive) -> int | None:
     moves = np.flatnonzero(d.gear)
     if d.joint.nv == 1:
         return 0
-    return int(moves[0]) if d.joint.type in ("universal", "planar") and len(moves) == 1 else None
+    return int(moves[0]) if BALL not in JOINTS[d.joint.type].primitives and len(moves) == 1 else None
 
 
 def _places(d: Drive) -> np.ndarray:
     """The gear in six places, a ball's in the last three."""
-    return np.r_[np.zeros(3), d.gear] if d.joint.type == "ball" else np.r_[d.gear, np.zeros(6 - len(d.gear))]
+    alone = JOINTS[d.joint.type].primitives == (BALL,)
+    return np.r_[np.zeros(3), d.gear] if alone else np.r_[d.gear, np.zeros(6 - len(d.gear))]
 
 
 def _law(drives: Sequence[Drive], leaf: Callable) -> dict[str, Any]:

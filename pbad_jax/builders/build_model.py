@@ -8,11 +8,11 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
+from pbad_jax import checks
 from pbad_jax import forces as force_laws
-from pbad_jax.builders.actuators import Actuator, actuation, check_actuator
+from pbad_jax.builders.actuators import Actuator, Drive, actuation, check_actuator
 from pbad_jax.builders.descriptions import Body, Geom
 from pbad_jax.builders.joint_inertia import check_joint_inertia, joint_inertia
 from pbad_jax.builders.link_rows import Draft, add_body, add_geom
@@ -59,77 +59,67 @@ def build_model(
     gravity = vector(gravity, 3, "gravity", OptionError)
     if fix_inertia not in ("error", "project"):
         raise OptionError(f"fix_inertia={fix_inertia!r}: choose 'error' or 'project'")
-    bodies = list(bodies)
-    if not bodies:
-        raise ModelError("the model has no bodies: give build_model at least one Body")
-    parents = _parents(bodies)
-    draft = Draft()
-    for index, (body, parent) in enumerate(zip(bodies, parents)):
-        add_body(draft, index, body, parent, fix_inertia)
-    unique([j.name for j in draft.joints], "joint")
+    draft = _drafted(list(bodies), world_geoms, fix_inertia)
     drives = [check_actuator(a, draft.joints) for a in actuators]
     unique([d.name for d in drives], "actuator")
+    q_ref = np.array(draft.q0) if q0 is None else vector(q0, len(draft.q0), "q0", ModelError)
+
+    leaf = checks.leaf(dtype)
+    n, nv = len(draft.links), len(draft.dofs)
+    return Model(
+        topology=_topology(draft, name, drives, inactive),
+        placement=leaf([row.placement for row in draft.links], n, 3, 4),
+        axis=leaf([row.axis for row in draft.links], n, 3),
+        anchor=leaf([row.anchor for row in draft.links], n, 3),
+        second_moment=leaf([row.moment for row in draft.links], n, 4, 4),
+        gravity=leaf(gravity, 3),
+        armature=leaf([row.armature for row in draft.dofs], nv),
+        q0=leaf(q_ref, len(q_ref)),
+        geometry=_geometry(draft),
+        forces=(force_laws.Gravity(), *_joint_forces(draft, q_ref, leaf), *actuation(drives, leaf)),
+    )
+
+
+def _drafted(bodies: list[Body], world_geoms: Sequence[Geom], fix_inertia: str) -> Draft:
+    """The rows of all bodies, checked."""
+    if not bodies:
+        raise ModelError("the model has no bodies: give build_model at least one Body")
+    draft = Draft()
+    for body, parent in zip(bodies, _parents(bodies)):
+        add_body(draft, body, parent, fix_inertia)
+    unique([j.name for j in draft.joints], "joint")
     for geom in world_geoms:
         add_geom(draft, -1, geom, "the world")
+    check_joint_inertia(draft)
+    return draft
 
-    topology = Topology(
+
+def _topology(draft: Draft, name: str, drives: Sequence[Drive], inactive: Sequence[str]) -> Topology:
+    return Topology(
         name=name,
-        body_names=tuple(b.name for b in bodies),
-        body_parent=tuple(parents),
-        body_link=tuple(draft.body_link),
-        link_parent=tuple(draft.link_parent),
-        link_type=tuple(draft.link_type),
-        link_q=tuple(draft.link_q),
-        link_v=tuple(draft.link_v),
+        body_names=tuple(row.name for row in draft.bodies),
+        body_parent=tuple(row.parent for row in draft.bodies),
+        body_link=tuple(row.link for row in draft.bodies),
+        link_parent=tuple(row.parent for row in draft.links),
+        link_type=tuple(row.type for row in draft.links),
+        link_q=tuple(row.q for row in draft.links),
+        link_v=tuple(row.v for row in draft.links),
         joints=tuple(draft.joints),
         actuator_names=tuple(d.name for d in drives),
-        geom_types=tuple(g[0] for g in draft.geoms),
-        geom_bodies=tuple(g[1] for g in draft.geoms),
-        geom_meshes=tuple(g[2] for g in draft.geoms),
-        geom_touches=tuple(g[8] for g in draft.geoms),
+        geom_types=tuple(row.type for row in draft.geoms),
+        geom_bodies=tuple(row.body for row in draft.geoms),
+        geom_meshes=tuple(row.mesh for row in draft.geoms),
+        geom_touches=tuple(row.touches for row in draft.geoms),
         inactive=tuple(inactive),
     )
-    default_q0 = np.array(draft.q0)
-    q_ref = default_q0 if q0 is None else vector(q0, topology.nq, "q0", ModelError)
-    check_joint_inertia(draft, topology)
-    feels = [np.diag(block) for block, _ in joint_inertia(draft, topology, q_ref)]
 
-    def leaf(x, *shape):
-        return jnp.asarray(np.asarray(x, float).reshape(shape), dtype)
 
-    nv, n, g = topology.nv, topology.n_links, len(draft.geoms)
-    model_forces: list[Any] = [force_laws.Gravity()]
-    if any(draft.stiffness):
-        rest = np.where(np.isnan(draft.spring_reference), q_ref, draft.spring_reference)
-        model_forces.append(force_laws.JointSpring(leaf(draft.stiffness, nv), leaf(rest, topology.nq)))
-    if any(draft.damping):
-        model_forces.append(force_laws.JointDamping(leaf(draft.damping, nv)))
-    if any(draft.friction_loss):
-        model_forces.append(force_laws.JointFriction(leaf(draft.friction_loss, nv), leaf(draft.stick_speed, nv)))
-    if np.isfinite(draft.range).any():
-        model_forces.append(_limits(draft, topology, np.concatenate(feels), leaf))
-    if drives:
-        model_forces.extend(actuation(drives, leaf))
-    return Model(
-        topology=topology,
-        placement=leaf(draft.placement, n, 3, 4),
-        axis=leaf(draft.axis, n, 3),
-        anchor=leaf(draft.anchor, n, 3),
-        second_moment=leaf(draft.moment, n, 4, 4),
-        gravity=leaf(gravity, 3),
-        armature=leaf(draft.armature, nv),
-        joint_range=leaf(draft.range, nv, 2),
-        friction_loss=leaf(draft.friction_loss, nv),
-        q0=leaf(q_ref, topology.nq),
-        geometry=Geometry(
-            size=leaf([x[3] for x in draft.geoms], g, 3),
-            position=leaf([x[4] for x in draft.geoms], g, 3),
-            quaternion=leaf([x[5] for x in draft.geoms], g, 4),
-            rgba=leaf([x[6] for x in draft.geoms], g, 4),
-            friction=leaf([x[7] for x in draft.geoms], g, 3),
-        ),
-        forces=tuple(model_forces),
-    )
+def _geometry(draft: Draft) -> Geometry:
+    widths = {"size": 3, "position": 3, "quaternion": 4, "rgba": 4, "friction": 3}
+    columns = {k: np.array([getattr(row, k) for row in draft.geoms], float).reshape(-1, n) for k, n in widths.items()}
+    for x in columns.values():
+        x.setflags(write=False)
+    return Geometry(**columns)
 
 
 def _parents(bodies: list[Body]) -> list[int]:
@@ -177,17 +167,30 @@ LIMIT_WIDTH = 0.01  # rad or m over which the stiffness of a limit comes in
 LIMIT_DAMPING = 1.0  # s/rad or s/m
 
 
-def _limits(draft: Draft, topology: Topology, feels: np.ndarray, leaf) -> force_laws.JointLimit:
-    """The soft ends of all ranges; `feels` (nv,) is the inertia at q0 of every degree of freedom, by links."""
-    nv = topology.nv
-    moving = [i for i, kind in enumerate(topology.link_type) if kind != joints.FIXED]
-    order = np.concatenate([topology.link_v[i] + np.arange(joints.PRIMITIVES[topology.link_type[i]]) for i in moving])
-    inertia_felt = np.empty(nv)
-    inertia_felt[order] = feels
-    bounds = np.array(draft.range, float).reshape(nv, 2)
-    balls = [topology.link_v[i] for i in moving if topology.link_type[i] == joints.BALL]
-    angle = np.array([bounds[v, 1] for v in balls])
-    stiffness = inertia_felt / np.array(draft.limit_time_constant) ** 2
+def _joint_forces(draft: Draft, q_ref: np.ndarray, leaf) -> list[Any]:
+    """Springs, dampers, dry friction and limits of the joints, where there are any."""
+    dofs, nv, out = draft.dofs, len(draft.dofs), []
+    if any(row.stiffness for row in dofs):
+        rest = np.where(np.isnan(draft.spring_reference), q_ref, draft.spring_reference)
+        out.append(force_laws.JointSpring(leaf([row.stiffness for row in dofs], nv), leaf(rest, len(rest))))
+    if any(row.damping for row in dofs):
+        out.append(force_laws.JointDamping(leaf([row.damping for row in dofs], nv)))
+    if any(row.friction_loss for row in dofs):
+        loss, speed = [row.friction_loss for row in dofs], [row.stick_speed for row in dofs]
+        out.append(force_laws.JointFriction(leaf(loss, nv), leaf(speed, nv)))
+    if np.isfinite([row.range for row in dofs]).any():
+        out.append(_limits(draft, q_ref, leaf))
+    return out
+
+
+def _limits(draft: Draft, q_ref: np.ndarray, leaf) -> force_laws.JointLimit:
+    """The soft ends of all ranges, their stiffness from the inertia at q_ref."""
+    nv = len(draft.dofs)
+    feels = np.concatenate([np.diag(block) for block, _ in joint_inertia(draft, q_ref)])
+    stiffness = feels / np.array([row.limit_time_constant for row in draft.dofs]) ** 2
+    bounds = np.array([row.range for row in draft.dofs])
+    balls = [row.v for row in draft.links if row.type == joints.BALL]
+    angle = bounds[balls, 1]
     for v in balls:
         bounds[v : v + 3] = (-np.inf, np.inf)
         stiffness[v : v + 3] = stiffness[v : v + 3].max()

@@ -1,132 +1,177 @@
 """The links, degrees of freedom and shapes of a mechanism, row by row, from the descriptions of its bodies; numpy."""
 
+import dataclasses
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 
 from pbad_jax.builders.descriptions import GEOM_TYPES, IDENTITY, Body, Geom, Joint
 from pbad_jax.checks import above_zero, array, interval, number, vector
 from pbad_jax.errors import ModelError
+from pbad_jax.math import rotations
 from pbad_jax.model import inertia, joints
-from pbad_jax.model.joints import JOINT_PRIMITIVES, JointInfo
+from pbad_jax.model.joints import JOINTS, JointInfo
+from pbad_jax.model.model import Mesh
+
+
+class BodyRow(NamedTuple):
+    """What the user named, its parent (-1 is the world), and the link that carries its frame."""
+
+    name: str
+    parent: int
+    link: int
+
+
+class LinkRow(NamedTuple):
+    """A link and the primitive joint that it moves by."""
+
+    parent: int  # -1 is the world
+    type: str
+    q: int  # first index in q, -1 where it is fixed
+    v: int
+    body: str
+    placement: np.ndarray  # (3,4)
+    axis: np.ndarray  # (3,)
+    anchor: np.ndarray  # (3,) m
+    moment: np.ndarray  # (4,4)
+
+
+class DofRow(NamedTuple):
+    """What one degree of freedom feels, SI units."""
+
+    stiffness: float
+    damping: float
+    armature: float
+    friction_loss: float
+    range: tuple[float, float]
+    limit_time_constant: float
+    stick_speed: float
+
+
+class GeomRow(NamedTuple):
+    """A shape on a body, -1 the world; see Geom."""
+
+    type: str
+    body: int
+    mesh: Mesh | None
+    size: np.ndarray  # (3,) m
+    position: np.ndarray  # (3,) m
+    quaternion: np.ndarray  # (4,)
+    rgba: np.ndarray  # (4,)
+    friction: np.ndarray  # (3,)
+    touches: bool
+
+
+class Mount(NamedTuple):
+    """Where the next link is put: a pose (3,4) in the frame of a link, -1 the world."""
+
+    link: int
+    pose: np.ndarray
 
 
 class Draft:
-    """Lists that grow while the bodies are walked; numpy only."""
+    """Rows that grow while the bodies are walked; numpy only."""
 
     def __init__(self):
-        self.body_link: list[int] = []
-        self.link_parent: list[int] = []
-        self.link_type: list[str] = []
-        self.link_q: list[int] = []
-        self.link_v: list[int] = []
-        self.link_body: list[str] = []
-        self.placement: list[np.ndarray] = []
-        self.axis: list[np.ndarray] = []
-        self.anchor: list[np.ndarray] = []
-        self.moment: list[np.ndarray] = []
+        self.bodies: list[BodyRow] = []
+        self.links: list[LinkRow] = []
+        self.dofs: list[DofRow] = []
+        self.geoms: list[GeomRow] = []
         self.joints: list[JointInfo] = []
         self.q0: list[float] = []
-        self.spring_reference: list[float] = []
-        self.stiffness: list[float] = []
-        self.damping: list[float] = []
-        self.armature: list[float] = []
-        self.friction_loss: list[float] = []
-        self.range: list[tuple[float, float]] = []
-        self.limit_time_constant: list[float] = []
-        self.stick_speed: list[float] = []
-        self.geoms: list[tuple] = []
+        self.spring_reference: list[float] = []  # in the layout of q; NaN: as q0
 
 
-def add_body(draft: Draft, index: int, body: Body, parent: int, fix_inertia: str) -> None:
+def add_body(draft: Draft, body: Body, parent: int, fix_inertia: str) -> None:
     """Append the links of one body: one a primitive joint, the last with the mass."""
     where = f"body {body.name!r}"
     M = _body_moment(body, where, fix_inertia)
-    pose = _pose(body.position, body.quaternion, where)
-    parent_link = -1 if parent < 0 else draft.body_link[parent]
+    mount = Mount(-1 if parent < 0 else draft.bodies[parent].link, _pose(body.position, body.quaternion, where))
     if not body.joints:
-        parent_link = _add_link(draft, body.name, parent_link, joints.FIXED, pose)
+        mount = _add_link(draft, body, joints.FIXED, mount, np.zeros(3), np.zeros(3))
     for k, joint in enumerate(body.joints):
         label = joint.name or (f"{body.name}_joint{k}" if len(body.joints) > 1 else f"{body.name}_joint")
-        parent_link, pose = _add_joint(draft, index, body, joint, label, parent, parent_link, pose)
-    draft.moment[parent_link] = M
-    draft.body_link.append(parent_link)
+        _check(joint, f"joint {label!r} of {where}", parent, len(body.joints))
+        mount = _add_joint(draft, body, dataclasses.replace(joint, name=label), mount)
+    draft.links[mount.link] = draft.links[mount.link]._replace(moment=M)
+    draft.bodies.append(BodyRow(body.name, parent, mount.link))
     for geom in body.geoms:
-        add_geom(draft, index, geom, where)
+        add_geom(draft, len(draft.bodies) - 1, geom, where)
 
 
-def _add_link(draft, body_name, parent_link, kind, pose, axis=(0, 0, 0), anchor=(0, 0, 0)) -> int:
-    draft.link_parent.append(parent_link)
-    draft.link_type.append(kind)
-    draft.link_q.append(len(draft.q0) if kind != joints.FIXED else -1)
-    draft.link_v.append(len(draft.damping) if kind != joints.FIXED else -1)
-    draft.link_body.append(body_name)
-    draft.placement.append(pose)
-    draft.axis.append(np.asarray(axis, float))
-    draft.anchor.append(np.asarray(anchor, float))
-    draft.moment.append(np.zeros((4, 4)))
-    return len(draft.link_parent) - 1
-
-
-def _add_joint(draft, index, body, joint, label, parent, parent_link, pose):
-    """Append one user's joint; returns its last link and the placement for what follows in the body."""
-    where = f"joint {label!r} of body {body.name!r}"
-    if joint.type not in JOINT_PRIMITIVES:
-        raise ModelError(f"{where}: type {joint.type!r} is not one of {', '.join(JOINT_PRIMITIVES)}")
-    if joint.type == "free" and (parent >= 0 or len(body.joints) > 1):
+def _check(joint: Joint, where: str, parent: int, count: int) -> None:
+    """One of `count` joints of a body: its type, and what only some types have."""
+    if joint.type not in JOINTS:
+        raise ModelError(f"{where}: type {joint.type!r} is not one of {', '.join(JOINTS)}")
+    if joint.type == "free" and (parent >= 0 or count > 1):
         raise ModelError(
             f"{where}: a free joint must be the only joint of a body whose parent is the world; this one has "
-            f"{'parent ' + repr(parent) if parent >= 0 else str(len(body.joints)) + ' joints'}. "
-            "Use a ball joint, or move the body."
+            f"{f'parent {parent}' if parent >= 0 else f'{count} joints'}. Use a ball joint, or move the body."
         )
-    axes = _axes(joint, where)
-    anchor = vector(joint.anchor, 3, f"anchor of {where}", ModelError)
     reference = number(joint.reference, f"reference of {where}")
     if reference and joint.type not in ("hinge", "slide"):
         raise ModelError(
             f"reference of {where} is {reference:g}; only a hinge or a slide has one. "
             "Change the body's position or quaternion instead."
         )
-    nq0, nv0 = len(draft.q0), len(draft.damping)
-    start = np.hstack([pose[:, 3], _unit_quaternion(body.quaternion, where)])
+
+
+def _add_joint(draft: Draft, body: Body, joint: Joint, mount: Mount) -> Mount:
+    """Append one user's joint, link by link."""
+    where = f"joint {joint.name!r} of body {body.name!r}"
+    axes, row, reference = _axes(joint, where), _dof_row(joint, where), float(joint.reference)
+    anchor = vector(joint.anchor, 3, f"anchor of {where}", ModelError)
+    q, v, start = len(draft.q0), len(draft.dofs), mount.pose[:, 3]
     if joint.type == "free":  # its q is the pose itself
-        pose, anchor = np.eye(4)[:3], np.zeros(3)
-    for kind, axis in zip(JOINT_PRIMITIVES[joint.type], axes):
-        if kind in (joints.HINGE, joints.SLIDE) and reference:
-            pose = undo(pose, kind, axis, anchor, reference)
-        parent_link = _add_link(draft, body.name, parent_link, kind, pose, axis, anchor)
+        mount, anchor = Mount(mount.link, np.eye(4)[:3]), np.zeros(3)
+    for kind, axis in zip(JOINTS[joint.type].primitives, axes):
+        if reference:
+            mount = Mount(mount.link, undo(mount.pose, kind, axis, anchor, reference))
+        mount = _add_link(draft, body, kind, mount, axis, anchor)
         dofs = joints.PRIMITIVES[kind]
         draft.q0.extend(IDENTITY if kind == joints.BALL else [reference] * dofs)
-        _add_dofs(draft, joint, dofs, where)
-        pose = np.eye(4)[:3]
+        draft.dofs.extend([row] * dofs)
     if joint.type == "free":
-        draft.q0[nq0:] = start.tolist()
-    nq, nv = len(draft.q0) - nq0, len(draft.damping) - nv0
-    rest = np.full(nq, np.nan)  # NaN: the configuration q0
-    if joint.spring_reference is not None:
-        what = f"spring_reference of {where}"
-        rest = np.atleast_1d(array(joint.spring_reference, what, f"{nq} numbers"))
-        if rest.shape != (nq,):
-            raise ModelError(f"{what} has shape {rest.shape}; its q has {nq} entries")
-        if not np.all(np.isfinite(rest)):
-            raise ModelError(f"{what} is {rest.tolist()}; every entry must be finite")
-    draft.spring_reference.extend(rest.tolist())
-    draft.joints.append(JointInfo(label, joint.type, index, nq0, nq, nv0, nv))
-    return parent_link, pose
+        draft.q0[q:] = [*start.tolist(), *_unit_quaternion(body.quaternion, where).tolist()]
+    nq, nv = len(draft.q0) - q, len(draft.dofs) - v
+    draft.spring_reference.extend(_rest(joint, nq, where))
+    draft.joints.append(JointInfo(joint.name, joint.type, len(draft.bodies), q, nq, v, nv))
+    return mount
 
 
-def _add_dofs(draft: Draft, joint: Joint, dofs: int, where: str) -> None:
+def _add_link(draft: Draft, body: Body, kind: str, mount: Mount, axis, anchor) -> Mount:
+    q, v = (-1, -1) if kind == joints.FIXED else (len(draft.q0), len(draft.dofs))
+    draft.links.append(LinkRow(mount.link, kind, q, v, body.name, mount.pose, axis, anchor, np.zeros((4, 4))))
+    return Mount(len(draft.links) - 1, np.eye(4)[:3])
+
+
+def _dof_row(joint: Joint, where: str) -> DofRow:
+    """What every degree of freedom of the joint feels, checked."""
+    feels = {}
     for field in ("stiffness", "damping", "armature", "friction_loss"):
-        value = number(getattr(joint, field), f"{field} of {where}")
+        feels[field] = value = number(getattr(joint, field), f"{field} of {where}")
         if value < 0:
             raise ModelError(f"{field} of {where} is {value:g}; it must be ≥ 0, or energy is created. Change its sign.")
-        getattr(draft, field).extend([value] * dofs)
     low, high = interval(joint.range, f"range of {where}")
-    draft.range.extend([(low, high)] * dofs)
     for field in ("limit_time_constant", "stick_speed"):
-        getattr(draft, field).extend([above_zero(getattr(joint, field), f"{field} of {where}")] * dofs)
+        feels[field] = above_zero(getattr(joint, field), f"{field} of {where}")
     if joint.type == "ball" and joint.range is not None and not high > 0:
         raise ModelError(f"range of {where} is ({low:g}, {high:g}); a ball turns up to `high`, which must be > 0")
+    return DofRow(range=(low, high), **feels)
+
+
+def _rest(joint: Joint, nq: int, where: str) -> list[float]:
+    """Where the spring is at rest, nq numbers; NaN as q0."""
+    if joint.spring_reference is None:
+        return [np.nan] * nq
+    what = f"spring_reference of {where}"
+    rest = np.atleast_1d(array(joint.spring_reference, what, f"{nq} numbers"))
+    if rest.shape != (nq,):
+        raise ModelError(f"{what} has shape {rest.shape}; its q has {nq} entries")
+    if not np.all(np.isfinite(rest)):
+        raise ModelError(f"{what} is {rest.tolist()}; every entry must be finite")
+    return rest.tolist()
 
 
 def add_geom(draft: Draft, body: int, geom: Geom, where: str) -> None:
@@ -142,7 +187,7 @@ def add_geom(draft: Draft, body: int, geom: Geom, where: str) -> None:
         raise ModelError(f"size of {where} is {given.tolist()}; it needs up to three numbers ≥ 0, m")
     size[: given.size] = given
     draft.geoms.append(
-        (
+        GeomRow(
             geom.type, body, geom.mesh, size, vector(geom.position, 3, f"position of {where}", ModelError),
             _unit_quaternion(geom.quaternion, where), vector(geom.rgba, 4, f"rgba of {where}", ModelError),
             vector(geom.friction, 3, f"friction of {where}", ModelError), bool(geom.touches),
@@ -183,58 +228,52 @@ def _body_moment(body: Body, where: str, fix_inertia: str) -> np.ndarray:
             )
         values, vectors = np.linalg.eigh(inertia.central_moment(I))
         I = inertia.inertia_from_central_moment(vectors @ np.diag(np.maximum(values, 0)) @ vectors.T)
-        warnings.warn(f"inertia of {where} broke A + B ≥ C by {gap:.3g} kg m² and was projected", stacklevel=4)
+        warnings.warn(f"inertia of {where} broke A + B ≥ C by {gap:.3g} kg m² and was projected", stacklevel=5)
     return inertia.second_moment(mass, com, I)
 
 
 def _axes(joint: Joint, where: str) -> list[np.ndarray]:
     """One unit axis for each primitive joint (zero where it has none)."""
-    zero = np.zeros(3)
-    if joint.type in ("fixed", "ball"):
+    kind, zero = JOINTS[joint.type], np.zeros(3)
+    if kind.axes == "none":
         return [zero]
-    if joint.type == "free":
+    if kind.axes == "world":
         return [*np.eye(3), zero]
-    if joint.type in ("hinge", "slide"):
-        return [_unit(joint.axis if joint.axis is not None else (0, 0, 1), f"axis of {where}")]
+    if kind.axes == "one":
+        axis = _unit(joint.axis if joint.axis is not None else (0, 0, 1), f"axis of {where}")
+        return [axis] * len(kind.primitives)
     given = ((1, 0, 0), (0, 1, 0)) if joint.axis is None else joint.axis
     given = array(given, f"axis of {where}", "two axes, (2, 3)")
     if given.shape != (2, 3):
         raise ModelError(f"axis of {where} has shape {given.shape}; a {joint.type} joint wants two axes, (2, 3)")
-    a, b = (_unit(x, f"axis of {where}") for x in given)
+    a, b = _unit(given[0], f"axis of {where}"), _unit(given[1], f"axis of {where}")
     angle = np.degrees(np.arccos(np.clip(abs(a @ b), 0, 1)))
     if angle < 1e-3:
         raise ModelError(
             f"axes of {where} are parallel (angle {angle:.2g}°); a {joint.type} joint needs two directions"
         )
-    if joint.type == "universal":
+    if kind.axes == "two":
         return [a, b]
     return [a, b, np.cross(a, b) / np.linalg.norm(np.cross(a, b))]
 
 
 def undo(pose: np.ndarray, kind: str, axis, anchor, reference: float) -> np.ndarray:
     """Pose J(−reference), so that q = reference leaves the body at its placement. (3,4)"""
-    J = np.eye(4)
     if kind == joints.SLIDE:
-        J[:3, 3] = -reference * np.asarray(axis)
-    else:
-        half = -0.5 * reference
-        D = rotation_minus_identity(np.array([np.cos(half), *(np.sin(half) * np.asarray(axis))]))
-        J[:3, :3] += D
-        J[:3, 3] = -D @ anchor
-    return (np.vstack([pose, [0, 0, 0, 1.0]]) @ J)[:3]
+        return np.c_[pose[:, :3], pose[:, 3] - reference * pose[:, :3] @ axis]
+    half = -0.5 * reference
+    return turned(pose, np.r_[np.cos(half), np.sin(half) * axis], anchor)
+
+
+def turned(pose: np.ndarray, quaternion: np.ndarray, anchor: np.ndarray) -> np.ndarray:
+    """The pose (3,4) after a rotation about a point of its own."""
+    R = rotations.rotation_numpy(quaternion)
+    return np.c_[pose[:, :3] @ R, pose[:, 3] + pose[:, :3] @ (anchor - R @ anchor)]
 
 
 def _pose(position, quaternion, where: str) -> np.ndarray:
-    p = _unit_quaternion(quaternion, where)
-    R = np.eye(3) + rotation_minus_identity(p)
+    R = rotations.rotation_numpy(_unit_quaternion(quaternion, where))
     return np.hstack([R, vector(position, 3, f"position of {where}", ModelError)[:, None]])
-
-
-def rotation_minus_identity(p: np.ndarray) -> np.ndarray:
-    """joints.rotation_minus_identity in numpy's float64, whatever JAX's precision."""
-    w, u = p[0], p[1:]
-    U = np.array([[0, -u[2], u[1]], [u[2], 0, -u[0]], [-u[1], u[0], 0]])
-    return 2 * (w * U + U @ U)
 
 
 def _unit_quaternion(p, where: str) -> np.ndarray:
@@ -251,5 +290,5 @@ def _unit(a, where: str) -> np.ndarray:
     if norm < 1e-12:
         raise ModelError(f"{where} is the zero vector; it must have a direction")
     if abs(norm - 1) > 1e-3:
-        warnings.warn(f"{where} has length {norm:.6g} and was normalised", stacklevel=5)
+        warnings.warn(f"{where} has length {norm:.6g} and was normalised", stacklevel=7)
     return a / norm

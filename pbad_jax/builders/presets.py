@@ -1,23 +1,23 @@
 """Ready-made models: the chain, the swimmer and the spider of the paper."""
 
-import numbers
-
 import numpy as np
 
 from pbad_jax.builders.actuators import Actuator
 from pbad_jax.builders.build_model import build_model
 from pbad_jax.builders.descriptions import Body, Geom, Joint
+from pbad_jax.checks import integer
 from pbad_jax.errors import ModelError
 from pbad_jax.forces import contact, fluid
+from pbad_jax.forces.force import with_forces
 from pbad_jax.model import inertia
-from pbad_jax.model.model import Model, with_forces
+from pbad_jax.model.model import Model
 
 _X_TO_Z = (np.sqrt(0.5), 0.0, np.sqrt(0.5), 0.0)
 
 
 def chain(n: int, *, joint: str = "universal", length: float = 1.0, mass: float = 1.0, radius: float = 0.05,
           gravity=(0.0, 0.0, -9.81), dtype=None) -> Model:  # fmt: skip
-    """N capsule links in a row that hang along −z from the origin at q = 0.
+    """n capsule links in a row that hang along −z from the origin at q = 0.
 
     Args:
         n: number of links. joint: "universal" (hinge x, then hinge y), "hinge" (about x) or "ball".
@@ -27,8 +27,7 @@ def chain(n: int, *, joint: str = "universal", length: float = 1.0, mass: float 
     Raises:
         ModelError: n < 1, an unknown joint, or a mass or size that is not positive.
     """
-    if isinstance(n, bool) or not isinstance(n, numbers.Integral) or n < 1:
-        raise ModelError(f"chain: n is {n!r}; it must be an integer ≥ 1")
+    n = integer(n, "chain: n", 1, ModelError)
     if joint not in ("universal", "hinge", "ball"):
         raise ModelError(f"chain: joint is {joint!r}; choose 'universal', 'hinge' or 'ball'")
     sizes = {k: _per_link(x, n, k) for k, x in (("length", length), ("mass", mass), ("radius", radius))}
@@ -59,7 +58,7 @@ def swimmer(
     water: tuple[float, float] | None = (200.0, 100.0),
     dtype=None,
 ) -> Model:
-    """N capsule links floating in the horizontal plane, driven at the n − 1 hinges between them.
+    """n capsule links floating in the horizontal plane, driven at the n − 1 hinges between them.
 
     The root is planar (slides x, y, hinge z), there is no gravity; links lie along −x. Controls are torques, N m.
 
@@ -67,8 +66,7 @@ def swimmer(
         n: number of links, ≥ 2. length, radius: m. density: kg/m³. dtype: see build_model.
         water: resistance across and along the links, N s/m² per metre (forces.fluid); None, no water.
     """
-    if isinstance(n, bool) or not isinstance(n, numbers.Integral) or n < 2:
-        raise ModelError(f"swimmer: n is {n!r}; it must be an integer ≥ 2")
+    n = integer(n, "swimmer: n", 2, ModelError)
     length, radius, density = (
         float(_per_link(x, 1, k)[0]) for k, x in (("length", length), ("radius", radius), ("density", density))
     )
@@ -105,8 +103,7 @@ def spider(legs: int = 4, *, gravity=(0.0, 0.0, -9.81), ground: bool = True, dty
         legs: ≥ 1. gravity: (3,) m/s². dtype: see build_model.
         ground: whether the plane z = 0 is there to stand on (forces.contact).
     """
-    if isinstance(legs, bool) or not isinstance(legs, numbers.Integral) or legs < 1:
-        raise ModelError(f"spider: legs is {legs!r}; it must be an integer ≥ 1")
+    legs = integer(legs, "spider: legs", 1, ModelError)
     r, thigh, shin, thin = 0.25, 0.4, 0.6, 0.06
     bodies = [
         Body("torso", 10.0, inertia=inertia.solid_sphere(10.0, r), position=(0, 0, 0.75),

@@ -4,12 +4,14 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.dynamics.instant import instant_of
-from pbad_jax.forces.force import total_potential
+from pbad_jax.forces.force import gaps, total_potential
 from pbad_jax.kinematics import transforms
 from pbad_jax.math import rotations
 from pbad_jax.math.small import matmul, matvec, transpose
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State
+from pbad_jax.model.state import State, make_state
+
+CHUNK = 1024  # states of a trajectory whose energies are computed at once
 
 
 def kinetic_energy(model: Model, state: State) -> jax.Array:
@@ -21,6 +23,24 @@ def kinetic_energy(model: Model, state: State) -> jax.Array:
 def potential_energy(model: Model, state: State) -> jax.Array:
     """Potential energy of all forces that have one (gravity, springs, contact), J; gravity's is zero at the origin."""
     return total_potential(model, instant_of(model, state, jnp.zeros(model.nu, model.dtype)))
+
+
+@jax.jit
+def energies_along(model: Model, time: jax.Array, q: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Kinetic and potential energy along a trajectory, each (T,) J.
+
+    Args:
+        model: the model.
+        time: (T,) s.
+        q, v: (T,nq) rad or m and (T,nv) rad/s or m/s, in the model's layout. All are cast to the model's dtype.
+    """
+
+    def one(x) -> tuple[jax.Array, jax.Array]:
+        time, q, v = x
+        state = make_state(model, q, v, time=time)
+        return kinetic_energy(model, state), potential_energy(model, state)
+
+    return jax.lax.map(one, (time, q, v), batch_size=min(CHUNK, max(1, len(time))))
 
 
 def linear_momentum(model: Model, state: State) -> jax.Array:
@@ -41,5 +61,4 @@ def loop_gaps(model: Model, state: State) -> tuple[jax.Array, ...]:
 
     An attachment gives (c,3) for its pairs, m, or for pairs of directions about rad; a coupling (e,) rad or m.
     """
-    at = instant_of(model, state, jnp.zeros(model.nu, model.dtype))
-    return tuple(force.gap(model, at) for force in model.forces if hasattr(force, "gap"))
+    return gaps(model, instant_of(model, state, jnp.zeros(model.nu, model.dtype)))

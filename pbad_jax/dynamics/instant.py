@@ -5,14 +5,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pbad_jax.atom import sweeps
-from pbad_jax.atom.operator import TWINS, Mass, mass, pullback, solve
+from pbad_jax.atom import operator
+from pbad_jax.atom.operator import Operator
 from pbad_jax.dynamics import point_forces
-from pbad_jax.forces.force import Instant, Load, field_of, instant, total_load
+from pbad_jax.forces.force import Instant, Load, couples_joints, field_of, instant
 from pbad_jax.kinematics import joint_field, transforms
 from pbad_jax.kinematics.joint_field import Field
-from pbad_jax.kinematics.tree import tree
-from pbad_jax.math.small import matmul
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 
@@ -24,18 +22,13 @@ class Damping(NamedTuple):
     links: jax.Array | None
 
 
-def damped(model: Model, f: transforms.Frames, M: Mass, damping: Damping) -> Mass:
+def damped(model: Model, f: transforms.Frames, M: Operator, damping: Damping) -> Operator:
     """M + damping."""
-    if isinstance(M, sweeps.NewtonMatrix):
-        t = tree(model.topology)
-        d, blocks = joint_field.on_joints(model, damping.joints)
-        return M._replace(d=M.d + d.at[t.ball_v].set(0.0), blocks=blocks, form=damping.links)
-    total = M + joint_field.as_matrix(damping.joints)
-    return total if damping.links is None else total + point_forces.twist_form(model, f, f, damping.links)
+    return operator.plus(model, f, M, damping.joints, damping.links)
 
 
 def damping_of(model: Model, f: transforms.Frames, load: Load, scale) -> Damping | None:
-    """Scale × the Damping of a load at frames f, couplings of links left out; None if nothing depends on velocities."""
+    """scale × the Damping of a load at frames f, couplings of links left out; None if nothing depends on velocities."""
     alone = [p for p in load.point_forces if not p.couples]
     links = point_forces.total_link_form(model, f, f, alone, [p.df_dV for p in alone])
     if load.dtau_dv is None and links is None:
@@ -44,11 +37,11 @@ def damping_of(model: Model, f: transforms.Frames, load: Load, scale) -> Damping
     return Damping(joint, None if links is None else -scale * links)
 
 
-def generalised_force(model: Model, f: transforms.Frames, load: Load, A=None, **how) -> jax.Array:
+def generalised_force(model: Model, f: transforms.Frames, load: Load, A=None, *, recurrence="parallel") -> jax.Array:
     """τ − ∂T/∂q · (∂Q/∂T + A) (nv,), N or N m: the forces of a Load, less an inertial field A."""
     tau = jnp.zeros(model.nv, f.T.dtype) if load.tau is None else load.tau
     for field in (A, field_of(load, model.topology.n_links)):
-        tau = tau if field is None else tau - pullback(model, f, field, **how)
+        tau = tau if field is None else tau - operator.pullback(model, f, field, recurrence)
     return tau
 
 
@@ -69,21 +62,9 @@ def coupling(model: Model) -> list[str]:
 
     def couples(force, load: Load) -> bool:
         full = any(x is not None and x.ndim == 2 for x in (load.dtau_dq, load.dtau_dv))
-        return any(p.couples for p in load.point_forces) or (full and not getattr(force, "alone", False))
+        return any(p.couples for p in load.point_forces) or (full and couples_joints(force))
 
     return [type(f).__name__ for f, load in zip(model.forces, jax.eval_shape(loads, model)) if couples(f, load)]
-
-
-def joint_acceleration(model: Model, q, v, time, control, **how) -> jax.Array:
-    """Joint acceleration (nv,) of the continuous system at (q, v): what a step tends to as dt → 0."""
-    L = transforms.local_transforms(model, q)
-    T = TWINS[how.get("twin", "parallel")].world_transforms(model, L)
-    f = transforms.with_screws(model, transforms.shift(T, transforms.center_of_mass(model, T)), L)
-    load = total_load(
-        model, instant(q, v, T, transforms.velocity_field(model, f, v), jnp.asarray(time, model.dtype), control)
-    )
-    A = matmul(transforms.centripetal_field(model, f, v), model.second_moment)
-    return solve(model, mass(model, f, **how), generalised_force(model, f, load, A, **how))
 
 
 def acceleration_field(model: Model, f: transforms.Frames, z: jax.Array, v: jax.Array, a: jax.Array) -> Field:

@@ -11,12 +11,12 @@ as in the mixed Hessian of the atom. Clusters that couple links go through the J
 import jax
 import jax.numpy as jnp
 
-from pbad_jax.atom.parallel import sum_below_dofs
+from pbad_jax.atom.parallel import twist_form
 from pbad_jax.forces.force import PointForces, on_links, place
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math.rotations import hat
-from pbad_jax.math.small import identity_like, small_sum
+from pbad_jax.math.small import identity_like
 from pbad_jax.model.model import Model
 
 
@@ -30,15 +30,6 @@ def link_form(model: Model, f_a: Frames, f_b: Frames, p: PointForces, S: jax.Arr
     """Σ a(q_a)ᵀ S a(q_b) over the clusters of each link, (N,6,6); S (c,n,3,n,3), for clusters on one link."""
     B = jnp.einsum("cnai,cnamb,cmbj->cij", arms(f_a, p), S, arms(f_b, p))
     return on_links(p.point_links[:, 0], B, model.topology.n_links)
-
-
-def twist_form(model: Model, f_a: Frames, f_b: Frames, B: jax.Array) -> jax.Array:
-    """Σ_l (∂ν_l(q_a)/∂q_x)ᵀ B_l ∂ν_l(q_b)/∂q_y, (nv,nv), of the forms B (N,6,6)."""
-    B = sum_below_dofs(model, B)
-    order = jnp.asarray(tree(model.topology).dof_order, B.dtype)
-    right = small_sum(B * f_b.s[:, None, :])  # B_y s_y
-    left = small_sum(B * f_a.s[:, :, None], axis=-2)  # s_x B_x
-    return order * (f_a.s @ right.T) + order.T * (left @ f_b.s.T)
 
 
 def point_jacobian(model: Model, f: Frames, p: PointForces) -> jax.Array:

@@ -7,6 +7,7 @@ from pbad_jax.forces.drives import Actuation, JointForce, PDDrive, VectorActuati
 from pbad_jax.forces.external import Wrench, wrench
 from pbad_jax.forces.fluid_laws import Drag, Fluid, InertiaBoxes, drag, fluid, inertia_boxes
 from pbad_jax.forces.force import (
+    Force,
     Instant,
     Load,
     PointForces,
@@ -32,6 +33,7 @@ __all__ = [
     "ContactPoints",
     "Drag",
     "Fluid",
+    "Force",
     "Gravity",
     "InertiaBoxes",
     "Instant",

@@ -60,6 +60,10 @@ class Attachment:
         """½ Σ k ‖gap‖², J."""
         return 0.5 * jnp.sum(self.stiffness * small_sum(self.gap(model, at) ** 2))
 
+    def describe(self, model: Model) -> tuple[str, str]:
+        """Both bodies."""
+        return "Attachment", " and ".join(_body(model, link) for link in self.links[0])
+
 
 @functools.partial(
     jax.tree_util.register_dataclass,
@@ -93,6 +97,10 @@ class Anchor:
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """½ Σ k ‖gap‖², J."""
         return 0.5 * jnp.sum(self.stiffness * small_sum(self.gap(model, at) ** 2))
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """Its body."""
+        return "Anchor", f"{_body(model, self.links[0])} and the world"
 
 
 def connect(
@@ -142,9 +150,7 @@ def _attach(model: Model, body, other, point, other_point, levers: tuple, how: d
     k, c = _strength(model, a, b, how, kind)
     scale = np.array([1.0, *(l**2 / 2 for l in levers for _ in range(3))])
 
-    def leaf(x):
-        return jnp.asarray(np.asarray(x, float), model.dtype)
-
+    leaf = checks.leaf(model.dtype)
     at = checks.one_of(how.get("at", "step"), ("step", "stages"), f"at of {kind}")
     u, k, c, bare = np.stack(u), k * scale, c * scale, c == 0
     if b is None:
@@ -154,6 +160,12 @@ def _attach(model: Model, body, other, point, other_point, levers: tuple, how: d
 
 def _link(model: Model, body, kind: str) -> int:
     return model.topology.body_link[checks.known(body, model.body_names, f"body of {kind}")]
+
+
+def _body(model: Model, link: int) -> str:
+    """The name of the body whose frame is on a link."""
+    t = model.topology
+    return t.body_names[t.body_link.index(link)] if link in t.body_link else "?"
 
 
 def _strength(model: Model, a: int, b: int | None, how: dict, kind: str) -> tuple[float, float]:

@@ -74,13 +74,17 @@ class BodyContact:
         )
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
-        """K ∫ramp(δ), J."""
+        """k ∫ramp(δ), J."""
         return jnp.sum(self.stiffness * ramp(self.depth(model, at), self.width)[0])
 
     def depth(self, model: Model, at: Instant) -> jax.Array:
         """δ of every pair, (c,) m; negative where they are apart."""
         d, n, _ = jax.vmap(_gap)(self._points(at.T), self._soft)
         return self._reach - self._side(at, d, n) * d
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """How many pairs, each of which touches at a point."""
+        return "BodyContact", f"{len(self.links)} points"
 
     def _side(self, at: Instant, d: jax.Array, n: jax.Array) -> jax.Array:
         """−1 where the axes have passed one another since the start of the step and overlap, else 1; (c,)."""
@@ -125,7 +129,7 @@ class BodyContact:
 
 
 def _gap(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """D () and n (4,3) of P (4,3), and (σ, τ); `soft` is c², m². No direction where d = 0."""
+    """d () and n (4,3) of P (4,3), and (σ, τ); `soft` is c², m². No direction where d = 0."""
     along = _nearest(P, soft)
     x = P[0] - P[2] + along[0] * P[1] - along[1] * P[3]
     square = x @ x + soft * (along @ along)
@@ -136,7 +140,7 @@ def _gap(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array
 
 
 def _slopes(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """D (), n (4,3) and ∂n/∂P (4,3,4,3), the last by autodiff of n, which knows how σ and τ follow."""
+    """d (), n (4,3) and ∂n/∂P (4,3,4,3), the last by autodiff of n, which knows how σ and τ follow."""
     d, n, _ = _gap(P, soft)
     return d, n, jax.jacfwd(lambda P: _gap(P, soft)[1])(P)
 
@@ -220,9 +224,7 @@ def geom_contact(
     mu = [max(a.friction, b.friction) for a, b in both] if friction is None else friction
     numbers = parameters("body_contact", mass, tau, mu, stiffness, smoothing, damping, stick_speed)
 
-    def leaf(x):
-        return jnp.asarray(np.asarray(x, float), model.dtype)
-
+    leaf = checks.leaf(model.dtype)
     return BodyContact(
         u=leaf([np.concatenate([a.u, b.u]) for a, b in both]),
         radius=leaf([(a.radius, b.radius) for a, b in both]),

@@ -51,7 +51,7 @@ def normal_force(law: Any, reach: jax.Array, d: jax.Array, n: jax.Array, hessian
 
 
 def elastic_normal_force(law: Any, depth: jax.Array, n: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """N (c,) of the penetrations (c,) without damping, and the unit normals of gradients n (c,3); see `pressure`."""
+    """N (c,) of penetrations (c,) without damping, and the unit normals of gradients n (c,3); see `normal_force`."""
     size = surfaces.safe_norm(n)  # 1 only where the distance is exact
     return law.stiffness * ramp(depth, law.width)[1] * size, n / jnp.where(size > 0, size, 1.0)[:, None]
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
+from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.model import Model
 
 RIM = 8  # points on each rim of a cylinder
@@ -115,22 +116,19 @@ def contact_points(model: Model, *, geoms: list[int] | None = None, mesh_points:
     if not isinstance(mesh_points, int) or mesh_points < 4:
         raise ModelError(f"mesh_points is {mesh_points!r}; it must be an integer ≥ 4")
     t, g = model.topology, model.geometry
-    size, position, quaternion, friction = (
-        np.asarray(x, float) for x in (g.size, g.position, g.quaternion, g.friction)
-    )
     links, where, radius, mu, names = [], [], [], [], []
     touching = [i for i, touches in enumerate(t.geom_touches) if touches]
     for i in touching if geoms is None else _indices(model, geoms):
         body = t.geom_bodies[i]
         if body < 0:
             continue
-        points, r = _of_shape(t.geom_types[i], size[i], t.geom_meshes[i], mesh_points)
-        points = points @ _rotation(quaternion[i]).T + position[i]
+        points, r = _of_shape(t.geom_types[i], g.size[i], t.geom_meshes[i], mesh_points)
+        points = points @ rotation_numpy(g.quaternion[i]).T + g.position[i]
         links += [t.body_link[body]] * len(points)
         names += [t.body_names[body]] * len(points)
         where.append(points)
         radius.append(np.full(len(points), r))
-        mu.append(np.full(len(points), friction[i, 0]))
+        mu.append(np.full(len(points), g.friction[i, 0]))
     if not links:
         return ContactPoints((), np.zeros((0, 3)), np.zeros(0), np.zeros(0))
     return ContactPoints(tuple(links), np.concatenate(where), np.concatenate(radius), np.concatenate(mu), tuple(names))
@@ -182,10 +180,3 @@ def _spread(vertices: np.ndarray, most: int) -> np.ndarray:
         chosen.append(int(np.argmax(gap)))
         gap = np.minimum(gap, np.linalg.norm(vertices - vertices[chosen[-1]], axis=1))
     return vertices[chosen]
-
-
-def _rotation(p: np.ndarray) -> np.ndarray:
-    """(3,3) of a unit quaternion."""
-    w, u = p[0], p[1:]
-    U = np.cross(np.eye(3), u)
-    return np.eye(3) + 2 * w * U + 2 * U @ U

@@ -21,12 +21,13 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
-from pbad_jax.forces.force import Instant, Load
-from pbad_jax.forces.joint_laws import extension, extension_slope
+from pbad_jax.forces.force import Instant, Load, dofs
+from pbad_jax.forces.joint_laws import difference_slope
+from pbad_jax.kinematics.manifold import difference
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
 from pbad_jax.math.small import matvec, take, transpose
-from pbad_jax.model.joints import JointInfo
+from pbad_jax.model.joints import BALL, JOINTS, JointInfo
 from pbad_jax.model.model import Model
 
 
@@ -60,6 +61,10 @@ class Actuation:
             dtau_dv=zero.at[vi].add(slope * self.bias[:, 2]),
         )
 
+    def describe(self, model: Model) -> tuple[str, str]:
+        """How many they are."""
+        return "Actuation", f"by {len(self.u_index)} actuators"
+
 
 @functools.partial(
     jax.tree_util.register_dataclass,
@@ -83,9 +88,9 @@ class VectorActuation:
     joints: tuple[tuple[str, int, int, bool], ...]  # type, first index in q, in v, whether in the parent's axes
 
     @property
-    def alone(self) -> bool:
-        """Whether the slopes join no two links: on balls."""
-        return all(kind == "ball" for kind, *_ in self.joints)
+    def couples_joints(self) -> bool:
+        """Whether the slopes join links: not on balls."""
+        return any(kind != "ball" for kind, *_ in self.joints)
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its derivatives (nv,nv), one block a joint. In the parent's axes g turns: ∂g/∂δ = [g]."""
@@ -112,6 +117,10 @@ class VectorActuation:
         tau = zero[0].at[s.v].add(g * f[:, None])
         return Load(tau=tau, dtau_dq=zero.at[block].add(by_q), dtau_dv=zero.at[block].add(by_v))
 
+    def describe(self, model: Model) -> tuple[str, str]:
+        """How many they are."""
+        return "VectorActuation", f"by {len(self.u_index)} actuators"
+
 
 def _force(a: Actuation | VectorActuation, control: jax.Array, length: jax.Array, speed: jax.Array):
     """The force f (n,), and 1 where it is not clipped, else 0."""
@@ -135,10 +144,11 @@ class _Slots(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def _slots(which: tuple[tuple[str, int, int, bool], ...]) -> _Slots:
-    kind = np.array([k for k, *_ in which])[:, None]
+    parts = [JOINTS[kind].primitives for kind, *_ in which]
     q, v = (np.array([w[i] for w in which])[:, None] for i in (1, 2))
-    count = np.array([{"ball": 0, "universal": 2, "planar": 3, "free": 3}[k] for k, *_ in which])[:, None]
-    place, ball = np.arange(6), (kind == "ball") | (kind == "free")
+    ball = np.array([BALL in p for p in parts])[:, None]
+    count = np.array([len(p) for p in parts])[:, None] - ball  # of hinges and slides
+    place = np.arange(6)
     used = np.where(place < 3, place < count, ball)
     return _Slots(
         used=used,
@@ -146,7 +156,7 @@ def _slots(which: tuple[tuple[str, int, int, bool], ...]) -> _Slots:
         p=np.where(ball, q + count + place[:4], 0),
         v=np.where(used, np.where(place < 3, v + place, v + count + place - 3), 0),
         ball=ball,
-        measured=kind != "free",
+        measured=~ball | (count == 0),
         in_parent=np.array([w[3] for w in which])[:, None] & ball,
     )
 
@@ -172,12 +182,12 @@ class PDDrive:
     force_limit: jax.Array  # (k,) N or N m, inf = unlimited
     q_index: tuple[int, ...]  # of the target in q
     v_index: tuple[int, ...]  # of the degrees of freedom in v
-    alone: ClassVar[bool] = True  # its matrices are blocks of the balls
+    couples_joints: ClassVar[bool] = False  # its matrices are blocks of the balls
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its slopes; ∂τ/∂q is a full matrix only where a ball is driven."""
         qi, vi = np.array(self.q_index), np.array(self.v_index)
-        d = extension(model, model.q0.at[qi].set(self.target), at.q)
+        d = difference(model, model.q0.at[qi].set(self.target), at.q)
         f = -self.kp * d[vi] - self.kd * at.v[vi]
         open_ = (jnp.abs(f) < self.force_limit).astype(f.dtype)
         zero = jnp.zeros_like(at.v)
@@ -185,9 +195,13 @@ class PDDrive:
         turns = np.isin(tree(model.topology).ball_v, vi).any()
         return Load(
             tau=zero.at[vi].set(jnp.clip(f, -self.force_limit, self.force_limit)),
-            dtau_dq=extension_slope(model, by_d, d) if turns else by_d,
+            dtau_dq=difference_slope(model, by_d, d) if turns else by_d,
             dtau_dv=zero.at[vi].set(-open_ * self.kd),
         )
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """Where it is stiff."""
+        return "PDDrive", dofs(self.kp)
 
 
 def pd_drive(model: Model, joints: str | Sequence[str] | None, kp, kd, *, target=None, force_limit=None) -> PDDrive:
@@ -280,6 +294,10 @@ class JointForce:
     def load(self, model: Model, at: Instant) -> Load:
         """Itself."""
         return Load(tau=self.tau)
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """Where it is not zero."""
+        return "JointForce", dofs(self.tau)
 
 
 def joint_force(model: Model, tau) -> JointForce:

@@ -31,6 +31,10 @@ class Wrench:
         """The torque as a couple at three directions e: Σ e × (½ τ × e) = τ."""
         return point_forces(at, self.links, self.u, self._law)
 
+    def describe(self, model: Model) -> tuple[str, str]:
+        """At one point."""
+        return "Wrench", f"{len(self.links)} points"
+
     def _law(self, P: jax.Array, V: jax.Array) -> jax.Array:
         R = P[1:].T if self.frame == "body" else jnp.eye(3, dtype=P.dtype)
         return jnp.concatenate([(R @ self.force)[None], 0.5 * jnp.cross(R @ self.torque, P[1:])])
@@ -54,9 +58,7 @@ def wrench(
     p = centre if point is None else checks.vector(point, 3, "point of the wrench", ModelError)
     u = np.r_[np.r_[p, 1.0][None], np.c_[np.eye(3), np.zeros(3)]][None]
 
-    def leaf(x):
-        return jnp.asarray(np.asarray(x, float), model.dtype)
-
+    leaf = checks.leaf(model.dtype)
     f = checks.vector(force, 3, "force of the wrench", ModelError)
     tau = checks.vector(torque, 3, "torque of the wrench", ModelError)
     return Wrench(leaf(u), leaf(f), leaf(tau), (link,), checks.one_of(frame, ("world", "body"), "frame of the wrench"))

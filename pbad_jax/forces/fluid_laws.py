@@ -10,6 +10,7 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.force import Instant, Load, PointForces, each_link, place, point_forces
+from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.math.small import identity_like, small_sum
 from pbad_jax.model.model import Model
 
@@ -41,6 +42,10 @@ class Drag:
         """The field c V M."""
         p, slope = mass_pull(model, self.rate, at.V)
         return Load(point_forces=(dataclasses.replace(p, df_dV=slope),))
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """Everywhere."""
+        return "Drag", "all bodies"
 
 
 def drag(rate: float) -> Drag:
@@ -91,6 +96,10 @@ class Fluid:
             point_forces=(PointForces(self.links, self.u, jnp.concatenate([force, still], axis=1), df_dP, df_dV),)
         )
 
+    def describe(self, model: Model) -> tuple[str, str]:
+        """How many rods."""
+        return "Fluid", f"{len(self.links)} points"
+
 
 def fluid(model: Model, normal: float = 2.0, tangential: float = 1.0, *, bodies=None) -> Fluid:
     """Resistive drag on the capsules and cylinders of a model.
@@ -113,26 +122,17 @@ def fluid(model: Model, normal: float = 2.0, tangential: float = 1.0, *, bodies=
     for i, (kind, body) in enumerate(zip(t.geom_types, t.geom_bodies)):
         if kind not in ("capsule", "cylinder") or body < 0 or t.body_names[body] not in wanted:
             continue
-        size, middle = np.asarray(g.size[i], float), np.asarray(g.position[i], float)
-        axis = _z_axis(np.asarray(g.quaternion[i], float))
-        half = size[1] + (size[0] if kind == "capsule" else 0.0)
-        ends = [np.r_[middle + s * half / np.sqrt(3) * axis, 1.0] for s in (-1, 1)]
+        axis = rotation_numpy(g.quaternion[i])[:, 2]
+        half = g.size[i, 1] + (g.size[i, 0] if kind == "capsule" else 0.0)
+        ends = [np.r_[g.position[i] + s * half / np.sqrt(3) * axis, 1.0] for s in (-1, 1)]
         links.append(t.body_link[body])
         u.append(np.stack([*ends, np.r_[axis, 0.0]]))
         length.append(2 * half)
     if not links:
         raise ModelError(f"fluid: model {t.name!r} has no capsule or cylinder on {sorted(wanted)[:8]}; give it geoms")
 
-    def leaf(x):
-        return jnp.asarray(np.asarray(x, float), model.dtype)
-
+    leaf = checks.leaf(model.dtype)
     return Fluid(leaf(u), leaf(length), leaf(c_n), leaf(c_t), tuple(links))
-
-
-def _z_axis(p: np.ndarray) -> np.ndarray:
-    """R e_z of a unit quaternion."""
-    w, x, y, z = p
-    return np.array([2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)])
 
 
 @functools.partial(
@@ -159,6 +159,10 @@ class InertiaBoxes:
     def load(self, model: Model, at: Instant) -> Load:
         """By autodiff of the law of one box."""
         return point_forces(at, self.links, self.u, self._law, self.size)
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """How many boxes."""
+        return "InertiaBoxes", f"{len(self.links)} bodies"
 
     def _law(self, P: jax.Array, V: jax.Array, b: jax.Array) -> jax.Array:
         R, spin = P[1:].T, V[1:]
@@ -191,8 +195,6 @@ def inertia_boxes(model: Model, density: float, viscosity: float, wind=(0.0, 0.0
         u.append(np.r_[np.r_[com, 1.0][None], np.c_[axes.T, np.zeros(3)]])
         size.append(np.sqrt(12 * np.maximum(values, 0)))  # a box of side b has the central moment b²/12
 
-    def leaf(x):
-        return jnp.asarray(np.asarray(x, float), model.dtype)
-
+    leaf = checks.leaf(model.dtype)
     wind = checks.vector(wind, 3, "wind", ModelError)
     return InertiaBoxes(leaf(u), leaf(size), leaf(rho), leaf(beta), leaf(wind), tuple(links))

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.forces.force import Instant, Load
+from pbad_jax.forces.force import Instant, Load, dofs
 from pbad_jax.forces.regularised import ramp, smooth_coulomb, smooth_positive_part
-from pbad_jax.kinematics.tree import tree
+from pbad_jax.kinematics.manifold import difference
+from pbad_jax.kinematics.tree import ball_blocks, tree
 from pbad_jax.math import rotations
 from pbad_jax.math.small import identity_like, matmul, matvec, small_sum
 from pbad_jax.model.model import Model
@@ -29,6 +30,10 @@ class Gravity:
         """−Σ m g · com, J; zero at the world's origin."""
         return -jnp.sum(matvec(at.T, model.second_moment[:, :, 3]) @ model.gravity)
 
+    def describe(self, model: Model) -> tuple[str, str]:
+        """Everywhere."""
+        return "Gravity", "all bodies"
+
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["stiffness", "rest"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
@@ -41,36 +46,27 @@ class JointSpring:
 
     stiffness: jax.Array  # (nv,) N/m or N m/rad
     rest: jax.Array  # (nq,)
-    alone: ClassVar[bool] = True  # its matrices are blocks of the balls
+    couples_joints: ClassVar[bool] = False  # its matrices are blocks of the balls
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ = −k d; ∂τ/∂δ = −k ∂d/∂δ."""
-        d = extension(model, self.rest, at.q)
-        return Load(tau=-self.stiffness * d, dtau_dq=extension_slope(model, -self.stiffness, d))
+        d = difference(model, self.rest, at.q)
+        return Load(tau=-self.stiffness * d, dtau_dq=difference_slope(model, -self.stiffness, d))
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """½ Σ k d², J."""
-        return 0.5 * jnp.sum(self.stiffness * extension(model, self.rest, at.q) ** 2)
+        return 0.5 * jnp.sum(self.stiffness * difference(model, self.rest, at.q) ** 2)
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """Where it is stiff."""
+        return "JointSpring", dofs(self.stiffness)
 
 
-def extension(model: Model, rest: jax.Array, q: jax.Array) -> jax.Array:
-    """From `rest` (nq,) to q: d (nv,), differences of hinges and slides, rotation vectors of balls."""
-    t = tree(model.topology)
-    d = jnp.zeros(model.nv, q.dtype).at[t.scalar_v].set(q[t.scalar_q] - rest[t.scalar_q])
-    if t.balls.size:
-        p = rotations.quaternion_product(rotations.quaternion_inverse(rest[t.ball_q]), q[t.ball_q])
-        d = d.at[t.ball_v].set(rotations.quaternion_log(p))
-    return d
-
-
-def extension_slope(model: Model, weight: jax.Array, d: jax.Array) -> jax.Array:
-    """Weight (nv,) times ∂d/∂δ at the extension d: a diagonal (nv,), a matrix (nv,nv) where there are balls."""
-    t = tree(model.topology)
-    if not t.balls.size:
-        return weight
-    J = rotations.right_jacobian_inverse(d[t.ball_v])
-    rows, columns = t.ball_v[:, :, None], t.ball_v[:, None, :]
-    return jnp.diag(weight).at[rows, columns].set(weight[t.ball_v][..., None] * J)
+def difference_slope(model: Model, weight: jax.Array, d: jax.Array) -> jax.Array:
+    """weight (nv,) times ∂d/∂δ at the difference d: a diagonal (nv,), a matrix (nv,nv) where there are balls."""
+    balls = tree(model.topology).ball_v
+    blocks = lambda: weight[balls][..., None] * rotations.right_jacobian_inverse(d[balls])  # noqa: E731
+    return ball_blocks(model, weight, blocks)
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["coefficient"], meta_fields=[])
@@ -83,6 +79,10 @@ class JointDamping:
     def load(self, model: Model, at: Instant) -> Load:
         """τ = −d v, evaluated at the stage: implicit."""
         return Load(tau=-self.coefficient * at.v, dtau_dv=-self.coefficient)
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """Where it damps."""
+        return "JointDamping", dofs(self.coefficient)
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["loss", "stick_speed"], meta_fields=["at"])
@@ -102,6 +102,10 @@ class JointFriction:
         """τ and its slope by v."""
         direction, slope = smooth_coulomb(at.v[:, None], self.stick_speed[:, None], at.regime)
         return Load(tau=-self.loss * direction[:, 0], dtau_dv=-self.loss * slope[:, 0, 0])
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """Where it brakes."""
+        return "JointFriction", dofs(self.loss)
 
 
 @functools.partial(
@@ -123,7 +127,7 @@ class JointLimit:
     damping: jax.Array  # (nv,) χ, s/m or s/rad
     at: str = "step"
     conservative: bool = False
-    alone: ClassVar[bool] = True  # its matrices are blocks of the balls
+    couples_joints: ClassVar[bool] = False  # its matrices are blocks of the balls
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its slopes; full matrices only where there are balls."""
@@ -139,11 +143,11 @@ class JointLimit:
         if not t.balls.size:
             return Load(tau=tau, dtau_dq=by_q, dtau_dv=by_v)
         torque, slope = self._ball_torque(model, at.q)
-        full = jnp.diag(by_q).at[t.ball_v[:, :, None], t.ball_v[:, None, :]].add(slope)
-        return Load(tau=tau.at[t.ball_v].add(torque), dtau_dq=full, dtau_dv=by_v)
+        by_q = ball_blocks(model, by_q, lambda: slope)
+        return Load(tau=tau.at[t.ball_v].add(torque), dtau_dq=by_q, dtau_dv=by_v)
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
-        """K ∫ramp, J."""
+        """k ∫ramp, J."""
         t, q = tree(model.topology), self._scalars(model, at.q)
         total = jnp.zeros((), at.q.dtype)
         for side, end in ((-1.0, self.range[:, 0]), (1.0, self.range[:, 1])):
@@ -153,6 +157,18 @@ class JointLimit:
             energy, _, _ = ramp(turn - self.angle, self.width[t.ball_v[:, 0]])
             total = total + jnp.sum(self.stiffness[t.ball_v[:, 0]] * energy)
         return total
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """Where there is an end; a ball counts three times."""
+        balls = np.repeat(np.isfinite(np.asarray(self.angle)), 3)
+        return "JointLimit", dofs(np.r_[np.isfinite(np.asarray(self.range)).any(axis=-1), balls])
+
+    def bounds(self, model: Model) -> np.ndarray:
+        """The range of every degree of freedom, (nv,2) rad or m, ±inf = free; of a ball's three 0 to its angle."""
+        t, out = tree(model.topology), np.array(self.range)
+        angle = np.asarray(self.angle)[:, None]
+        out[t.ball_v, 0], out[t.ball_v, 1] = np.where(np.isfinite(angle), 0.0, -np.inf), angle
+        return out
 
     def _scalars(self, model: Model, q: jax.Array) -> jax.Array:
         t = tree(model.topology)
@@ -224,6 +240,10 @@ class JointCoupling:
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """½ Σ k gap², J."""
         return 0.5 * jnp.sum(self.stiffness * self._terms(at.q)[0] ** 2)
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """How many joints follow."""
+        return "JointCoupling", f"{len(self.v_index)} joints"
 
     def _terms(self, q: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The gap, and slope and curvature of the polynomial."""

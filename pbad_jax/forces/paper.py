@@ -63,6 +63,10 @@ class PaperContact:
         P = place(at.T, np.asarray(self.links, int), self.u)
         return self.D1 * jnp.sum(jax.vmap(self._depth)(P, self.radius) ** 2)
 
+    def describe(self, model: Model) -> tuple[str, str]:
+        """The surface, and how many points."""
+        return f"PaperContact with a {type(self.surface).__name__}", f"{len(self.links)} points"
+
     def _depth(self, P: jax.Array, radius: jax.Array) -> jax.Array:
         return jnp.maximum(radius - self.surface.distance(P), 0.0)
 
@@ -94,9 +98,7 @@ def _paper(model: Model, D1: float, D2: float, surface, points) -> PaperContact:
     points = contact_points(model) if points is None else points
     check_points(model, points)
 
-    def leaf(x):
-        return jnp.asarray(x, model.dtype)
-
+    leaf = checks.leaf(model.dtype)
     return PaperContact(
         surface=jax.tree.map(leaf, surfaces.half_space() if surface is None else surface),
         u=leaf(np.c_[points.position, np.ones(len(points.links))]),

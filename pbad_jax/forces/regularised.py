@@ -17,14 +17,14 @@ def ramp(x: jax.Array, width: jax.Array) -> tuple[jax.Array, jax.Array, jax.Arra
 
 
 def smooth_positive_part(y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Y where y ≥ 1, 0 where y ≤ 0, y²(2 − y) between, and its slope: a positive part that is C¹ and exact at rest."""
+    """y where y ≥ 1, 0 where y ≤ 0, y²(2 − y) between, and its slope: a positive part that is C¹ and exact at rest."""
     x = jnp.clip(y, 0.0, 1.0)
     over = jnp.maximum(y - 1.0, 0.0)
     return x * x * (2 - x) + over, jnp.where(y > 1.0, 1.0, x * (4 - 3 * x))
 
 
 def smooth_coulomb(w: jax.Array, speed: jax.Array, regime: str = "tangent") -> tuple[jax.Array, jax.Array]:
-    """W/√(w² + s²) of vectors w (...,k), and its slope (...,k,k): Coulomb's direction, smooth below the speed s > 0.
+    """w/√(w² + s²) of vectors w (...,k), and its slope (...,k,k): Coulomb's direction, smooth below the speed s > 0.
 
     regime: "tangent"; "secant", the slope of the secant from zero instead; "stick", w/s where w is below FAR s, as if
     the middle went on for ever.

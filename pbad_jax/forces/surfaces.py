@@ -15,7 +15,7 @@ import numpy as np
 
 from pbad_jax.checks import array, number, vector
 from pbad_jax.errors import ModelError
-from pbad_jax.math import rotations
+from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.math.small import small_sum
 
 TINY = 1e-12  # m, below which a direction is none
@@ -47,7 +47,7 @@ class Plane:
     offset: jax.Array
 
     def distance(self, P: jax.Array) -> jax.Array:
-        """N · P − offset."""
+        """n · P − offset."""
         return self.normal @ P - self.offset
 
 
@@ -116,7 +116,7 @@ class HeightField:
         return (P[2] - h) / jnp.sqrt(1.0 + slope @ slope)
 
     def height(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """H and its gradient at x (2,) m."""
+        """h and its gradient at x (2,) m."""
         grid = jnp.asarray(self.control.shape)
         g = jnp.clip((x - self.origin) / self.spacing, 0.0, grid - 1.0)
         cell = jnp.clip(jnp.floor(jax.lax.stop_gradient(g)).astype(jnp.int32), 0, grid - 2)
@@ -196,7 +196,7 @@ def box(position, half, *, quaternion=(1.0, 0.0, 0.0, 0.0), round: float = 0.0) 
         raise ModelError(f"box with half sizes {half.tolist()} and round {rim:g}: sizes must be > 0, 0 ≤ round ≤ least")
     if np.linalg.norm(p) < TINY:
         raise ModelError("quaternion of the box is zero; it must be a rotation, identity = (1, 0, 0, 0)")
-    R = np.eye(3) + np.asarray(rotations.rotation_minus_identity(jnp.asarray(p / np.linalg.norm(p))))
+    R = rotation_numpy(p)
     centre = vector(position, 3, "position of the box", ModelError)
     return Box(jnp.asarray(centre), jnp.asarray(R), jnp.asarray(half), jnp.asarray(rim))
 

@@ -48,13 +48,17 @@ class Contact:
         )
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
-        """K ∫ramp(δ), J."""
+        """k ∫ramp(δ), J."""
         d = jax.vmap(self.surface.distance)(place(at.T, self.links, self.u))
         return jnp.sum(self.stiffness * ramp(self.radius - d, self.width)[0])
 
     def depth(self, model: Model, at: Instant) -> jax.Array:
         """δ of every point, (c,) m; negative in the air."""
         return self.radius - jax.vmap(self.surface.distance)(place(at.T, self.links, self.u))
+
+    def describe(self, model: Model) -> tuple[str, str]:
+        """The surface, and how many points."""
+        return f"Contact with a {type(self.surface).__name__}", f"{len(self.links)} points"
 
     def _normal(self, at: Instant) -> PointForces:
         P, V = place(at.T, self.links, self.u), place(at.V, self.links, self.u)
@@ -117,9 +121,7 @@ def contact(
     mu = points.friction if friction is None else checks.number(friction, "friction of contact")
     numbers = parameters("contact", mass, tau, mu, stiffness, smoothing, damping, stick_speed)
 
-    def leaf(x):
-        return jnp.asarray(x, model.dtype)
-
+    leaf = checks.leaf(model.dtype)
     return Contact(
         surface=jax.tree.map(leaf, surfaces.half_space() if surface is None else surface),
         u=leaf(np.c_[points.position, np.ones(len(mass))]),

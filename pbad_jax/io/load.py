@@ -19,9 +19,10 @@ import numpy as np
 from pbad_jax.builders.build_model import build_model
 from pbad_jax.checks import float_dtype
 from pbad_jax.errors import ModelError, ModelFileError, OptionError, UnsupportedFeatureError, UnsupportedFeatureWarning
+from pbad_jax.forces.force import with_forces
 from pbad_jax.io import mjcf, mujoco_model, urdf
 from pbad_jax.io.safety import Budget, Node, Roots, cut, nearest, parse, read_bytes, serialise
-from pbad_jax.model.model import Model, with_forces
+from pbad_jax.model.model import Model
 
 Source = str | os.PathLike[str]
 Folders = Source | Iterable[Source]

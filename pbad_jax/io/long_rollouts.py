@@ -146,7 +146,7 @@ def _job(model: Model, states: State, controls: Any, options: Options, tile, sch
     how = (model.fingerprint, str(model.dtype), repr(options), tile, schedule, [type(f).__name__ for f in model.forces])
     h.update(repr(how).encode())
     plain = callable(controls) and jax.tree_util.all_leaves([controls])
-    parts = (dataclasses.replace(model, geometry=None), states, None if plain else controls)
+    parts = (model, states, None if plain else controls)
     if callable(controls):
         of = getattr(controls, "func", controls)
         h.update(getattr(of, "__qualname__", type(of).__name__).encode())

@@ -9,8 +9,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pbad_jax.builders.descriptions import Geom
 from pbad_jax.errors import ModelFileError, UnsupportedFeatureError
 from pbad_jax.io.safety import MAX_BODIES, MAX_BYTES, MAX_ELEMENTS, Budget, Node, Roots, cut, numbers, parse, read_bytes
@@ -210,10 +208,3 @@ def unknown_elements(root: Node) -> list[str]:
     """`<tag> (file:line)` for all tags that no MJCF element has."""
     known = vocabulary().keys() | {"body", "frame", "worldbody", "replicate", "composite", "freejoint", "default"}
     return [f"element <{cut(n.tag)}> ({n.where})" for n in root.walk() if n.tag not in known]
-
-
-def rotation(p) -> np.ndarray:
-    """The rotation matrix (3,3) of a unit quaternion (w,x,y,z), numpy."""
-    w, u = p[0] / np.linalg.norm(p), np.asarray(p[1:], float) / np.linalg.norm(p)
-    U = np.cross(np.eye(3), u)
-    return np.eye(3) + 2 * (w * U + U @ U)

@@ -12,16 +12,18 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import numpy as np
 
+from pbad_jax import checks
 from pbad_jax.atom import parallel
-from pbad_jax.forces import InertiaBoxes, JointCoupling, connect, contact, contact_points, joined, surfaces, weld
+from pbad_jax.forces import Force, InertiaBoxes, JointCoupling, connect, contact, contact_points, joined, surfaces, weld
 from pbad_jax.forces.attachments import carried
 from pbad_jax.forces.body_contact import geom_contact
 from pbad_jax.forces.contact_points import ContactPoints
-from pbad_jax.io.mjcf import mujoco_module, rotation
+from pbad_jax.io.mjcf import mujoco_module
 from pbad_jax.kinematics import transforms
+from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.model import Model
 
-Maker = Callable[[Model], object]
+Maker = Callable[[Model], Force]
 
 
 PLANE, HEIGHTS, SPHERE, CAPSULE, BOX = 0, 1, 2, 3, 6
@@ -214,7 +216,7 @@ def _is_met(m, e: int, kind: str) -> bool:
     mujoco.mj_kinematics(m, d)
     a, b = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
     R_a, R_b = (d.xmat[i].reshape(3, 3) for i in (a, b))
-    wanted_position, wanted = m.eq_data[e, 3:6], rotation(m.eq_data[e, 6:10])
+    wanted_position, wanted = m.eq_data[e, 3:6], rotation_numpy(m.eq_data[e, 6:10])
     anchor = m.eq_data[e, :3]  # in the frame of the second body
     there = R_a.T @ (d.xpos[b] + R_b @ anchor - d.xpos[a])
     return bool(np.allclose(R_a.T @ R_b, wanted, atol=1e-6) and np.allclose(there, wanted_position, atol=1e-6))
@@ -266,9 +268,7 @@ def _couplings(data: dict, model: Model) -> JointCoupling:
     k = np.array([inertia[v[0]] for v in data["v"]]) / np.array(data["time"]) ** 2
     damping = 2 * np.sqrt(k * np.array([inertia[v[0]] for v in data["v"]]))
 
-    def leaf(x):
-        return jnp.asarray(np.asarray(x, float), model.dtype)
-
+    leaf = checks.leaf(model.dtype)
     return JointCoupling(leaf(data["offset"]), leaf(data["polynomial"]), leaf(k), leaf(damping), data["q"], data["v"])
 
 
@@ -297,10 +297,8 @@ def _boxes(m, bodies: np.ndarray, model: Model) -> InertiaBoxes:
     """With MuJoCo's own axes: where principal moments are equal, `inertia_boxes` would choose others."""
     mass, moments = m.body_mass[bodies, None], m.body_inertia[bodies]
     size = np.sqrt(6 * np.maximum(moments.sum(axis=1, keepdims=True) - 2 * moments, 0) / mass)
-    u = [np.r_[np.r_[m.body_ipos[b], 1.0][None], np.c_[rotation(m.body_iquat[b]).T, np.zeros(3)]] for b in bodies]
+    u = [np.r_[np.r_[m.body_ipos[b], 1.0][None], np.c_[rotation_numpy(m.body_iquat[b]).T, np.zeros(3)]] for b in bodies]
     links = tuple(model.topology.body_link[b - 1] for b in bodies)
 
-    def leaf(x):
-        return jnp.asarray(np.array(x, float), model.dtype)
-
+    leaf = checks.leaf(model.dtype)
     return InertiaBoxes(leaf(u), leaf(size), leaf(m.opt.density), leaf(m.opt.viscosity), leaf(m.opt.wind), links)

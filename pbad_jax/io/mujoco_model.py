@@ -11,7 +11,8 @@ import numpy as np
 from pbad_jax.builders.actuators import Actuator
 from pbad_jax.builders.descriptions import Body, Geom, Joint
 from pbad_jax.io import mujoco_forces
-from pbad_jax.io.mjcf import mujoco_module, rotation
+from pbad_jax.io.mjcf import mujoco_module
+from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.model import Mesh
 
 FREE, BALL = 0, 1  # MuJoCo's types of joints
@@ -105,7 +106,7 @@ def _disabled(m) -> set[str]:
 
 def _body(m, i: int, names: _Names, switches: set[str], geoms: list[Geom]) -> Body:
     first, count = int(m.body_jntadr[i]), int(m.body_jntnum[i])
-    R = rotation(m.body_iquat[i])
+    R = rotation_numpy(m.body_iquat[i])
     I = R @ np.diag(m.body_inertia[i]) @ R.T
     parent = int(m.body_parentid[i])
     return Body(

@@ -29,11 +29,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.dynamics.energy import kinetic_energy, potential_energy
+from pbad_jax.dynamics.energy import energies_along
 from pbad_jax.errors import StateError
 from pbad_jax.kinematics.transforms import forward_kinematics
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import make_state
 from pbad_jax.rollouts.rollout import Trajectory
 from pbad_jax.step.info import StepInfo
 
@@ -93,15 +92,16 @@ def save_trajectory(path: str | os.PathLike, model: Model, traj: Trajectory, inf
     q, v, time = (np.asarray(x) for x in (traj.q, traj.v, traj.time))
     _check_fits(model, q, v, time, info)
     lead = q.shape[:-1]
-    flat = (q.reshape(-1, model.nq), v.reshape(-1, model.nv), time.reshape(-1))
-    position, rotation, energy = _poses_and_energy(model, *(jnp.asarray(x, model.dtype) for x in flat))
+    flat = (time.reshape(-1), q.reshape(-1, model.nq), v.reshape(-1, model.nv))
+    kinetic, potential = energies_along(model, *flat)
+    position, rotation = _poses(model, jnp.asarray(flat[1], model.dtype))
     arrays = {
         "time": time,
         "q": q,
         "v": v,
         "xpos": np.asarray(position).reshape(*lead, model.n_bodies, 3),
         "xmat": np.asarray(rotation).reshape(*lead, model.n_bodies, 3, 3),
-        "energy": np.asarray(energy).reshape(lead),
+        "energy": np.asarray(kinetic + potential).reshape(lead),
         "status": np.asarray(info.status, np.int8),
         "iterations": np.asarray(info.iterations, np.int32),
         "residual": np.asarray(info.residual),
@@ -164,16 +164,14 @@ def _mode_of(path: pathlib.Path) -> int:
 
 
 @jax.jit
-def _poses_and_energy(model: Model, q: jax.Array, v: jax.Array, time: jax.Array):
-    """Body positions (T,nbody,3), rotations (T,nbody,3,3) and energies (T,) of states (T, ...)."""
+def _poses(model: Model, q: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Body positions (T,nbody,3) m and rotations (T,nbody,3,3) of configurations (T,nq)."""
 
-    def one(state):
-        q, v, t = state
-        at = make_state(model, q, v, time=t)
+    def one(q):
         poses = forward_kinematics(model, q)
-        return poses.position, poses.rotation, kinetic_energy(model, at) + potential_energy(model, at)
+        return poses.position, poses.rotation
 
-    return jax.lax.map(one, (q, v, time), batch_size=min(CHUNK, max(1, q.shape[0])))
+    return jax.lax.map(one, q, batch_size=min(CHUNK, max(1, len(q))))
 
 
 def _check_fits(model: Model, q: np.ndarray, v: np.ndarray, time: np.ndarray, info: StepInfo) -> None:

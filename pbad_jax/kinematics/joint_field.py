@@ -5,15 +5,16 @@ table of a scheme acts on them as on the transforms, with no chart and no singul
 that joint forces see come from here. A field is (k,), k = scalars + 9 balls, zero at q_k.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from pbad_jax.kinematics.manifold import identity_increment
-from pbad_jax.kinematics.tree import tree
+from pbad_jax.kinematics.tree import on_dofs, tree
 from pbad_jax.math import rotations
-from pbad_jax.math.small import identity_like, matmul, transpose
+from pbad_jax.math.small import identity_like, matmul, small_sum, transpose
 from pbad_jax.model.model import Model
 
 
@@ -31,8 +32,10 @@ class Slopes(NamedTuple):
     balls: jax.Array | None
 
 
-def _join(scalar: jax.Array, balls: jax.Array | None) -> jax.Array:
-    return scalar if balls is None else jnp.concatenate([scalar, balls.reshape(-1)])
+def _join(model: Model, scalar: jax.Array, balls: Callable[[], jax.Array]) -> jax.Array:
+    if not tree(model.topology).balls.size:
+        return scalar
+    return jnp.concatenate([scalar, balls().reshape(-1)])
 
 
 def _split(model: Model, u: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -50,43 +53,37 @@ def _rotations(model: Model, z: jax.Array) -> jax.Array:
 def difference(model: Model, z: jax.Array) -> jax.Array:
     """The field (k,) at the increment z (nq,): z itself, R(z) − E."""
     t = tree(model.topology)
-    balls = rotations.rotation_minus_identity(z[t.ball_q]) if t.balls.size else None
-    return _join(z[t.scalar_q], balls)
+    return _join(model, z[t.scalar_q], lambda: rotations.rotation_minus_identity(z[t.ball_q]))
 
 
 def rate(model: Model, v: jax.Array, z: jax.Array | None = None) -> jax.Array:
     """The rate (k,) of the field at velocity v (nv,) and increment z (nq,), default none: v, R [ω]."""
     t = tree(model.topology)
-    if not t.balls.size:
-        return v[t.scalar_v]
-    R = _rotations(model, identity_increment(model) if z is None else z)
-    return _join(v[t.scalar_v], matmul(R, rotations.hat(v[t.ball_v])))
+    z = identity_increment(model) if z is None else z
+    return _join(model, v[t.scalar_v], lambda: matmul(_rotations(model, z), rotations.hat(v[t.ball_v])))
 
 
 def second_rate(model: Model, v: jax.Array, a: jax.Array, z: jax.Array) -> jax.Array:
     """Its second rate (k,): a, R ([ω̇] + [ω]²)."""
     t = tree(model.topology)
-    if not t.balls.size:
-        return a[t.scalar_v]
-    w = rotations.hat(v[t.ball_v])
-    return _join(a[t.scalar_v], matmul(_rotations(model, z), rotations.hat(a[t.ball_v]) + matmul(w, w)))
+
+    def balls():
+        w = rotations.hat(v[t.ball_v])
+        return matmul(_rotations(model, z), rotations.hat(a[t.ball_v]) + matmul(w, w))
+
+    return _join(model, a[t.scalar_v], balls)
 
 
 def pullback(model: Model, z: jax.Array, u: jax.Array) -> jax.Array:
     """A field's rate u (k,) as a velocity (nv,) at z: u, and the body vector of Rᵀ u (half its antisymmetric part)."""
-    t = tree(model.topology)
     scalar, balls = _split(model, u)
-    if not t.balls.size:
-        return scalar
-    out = jnp.zeros(model.nv, u.dtype).at[t.scalar_v].set(scalar)
-    return out.at[t.ball_v].set(0.5 * rotations.vee(matmul(transpose(_rotations(model, z)), balls)))
+    return on_dofs(model, scalar, lambda: 0.5 * rotations.vee(matmul(transpose(_rotations(model, z)), balls)))
 
 
 def weights(model: Model, armature: jax.Array) -> jax.Array:
     """(k,) such that ½ Σ weights u² is the armature's energy at rate u; a ball's three must be equal."""
     t = tree(model.topology)
-    balls = jnp.repeat(0.5 * armature[t.ball_v[:, :1]], 9, axis=1) if t.balls.size else None
-    return _join(armature[t.scalar_v], balls)
+    return _join(model, armature[t.scalar_v], lambda: jnp.repeat(0.5 * armature[t.ball_v[:, :1]], 9, axis=1))
 
 
 def table(model: Model, W: jax.Array, z: jax.Array, u: jax.Array, known: jax.Array) -> tuple[jax.Array, Slopes]:
@@ -111,13 +108,27 @@ def table(model: Model, W: jax.Array, z: jax.Array, u: jax.Array, known: jax.Arr
     return value, Slopes(W, through_j + through_i)
 
 
-def full(model: Model, slopes: Slopes) -> jax.Array:
-    """Slopes as (m,m) where there is no ball (the same for every degree of freedom), else (m,m,nv,nv)."""
-    if slopes.balls is None:
-        return slopes.scalar
-    t, W = tree(model.topology), slopes.scalar
-    by_z = jnp.zeros((*W.shape, model.nv, model.nv), W.dtype).at[:, :, t.scalar_v, t.scalar_v].set(W[:, :, None])
-    return by_z.at[:, :, t.ball_v[:, :, None], t.ball_v[:, None, :]].set(slopes.balls)
+def chained(model: Model, slope: jax.Array, by_z: Slopes) -> jax.Array:
+    """slope_i by_z_ij (m,m,nv,nv), the chain rule for a joint force's derivative `slope` (m,nv,nv) or (1,nv,nv)."""
+    balls = tree(model.topology).ball_v
+    product = slope[:, None] * by_z.scalar[:, :, None, None]
+    if by_z.balls is None:
+        return product
+    columns = slope[:, None][..., balls]  # (m,1,nv,nball,3)
+    return product.at[..., balls].set(small_sum(columns[..., None] * by_z.balls[:, :, None], axis=-2))
+
+
+def with_ball_blocks(model: Model, matrix: jax.Array, blocks: jax.Array | None) -> jax.Array:
+    """A matrix (...,nv,nv) whose blocks on the balls are `blocks` (...,nball,3,3); None: there are none."""
+    if blocks is None:
+        return matrix
+    balls = tree(model.topology).ball_v
+    return matrix.at[..., balls[:, :, None], balls[:, None, :]].set(blocks)
+
+
+def log_slopes(model: Model, z: jax.Array) -> jax.Array:
+    """∂ log(z)/∂z of the balls at an increment z (nq,): Jr⁻¹, (nball,3,3)."""
+    return rotations.right_jacobian_inverse(rotations.quaternion_log(z[tree(model.topology).ball_q]))
 
 
 def as_matrix(slope: jax.Array) -> jax.Array:

@@ -5,13 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import StateError
-from pbad_jax.kinematics.tree import tree
-from pbad_jax.math import rotations
+from pbad_jax.kinematics.tree import on_dofs, on_q, tree
+from pbad_jax.math.rotations import normalise, quaternion_exp, quaternion_inverse, quaternion_log, quaternion_product
+from pbad_jax.math.small import take
 from pbad_jax.model.model import Model
 
 
 def retract(model: Model, q: jax.Array, delta: jax.Array) -> jax.Array:
-    """Q ⊕ δ: addition, and q ⊗ exp(δ) for quaternions, normalised. Smooth in both, also at δ = 0.
+    """q ⊕ δ: addition, and q ⊗ exp(δ) for quaternions, normalised. Smooth in both, also at δ = 0.
 
     Args:
         model: the model.
@@ -26,10 +27,11 @@ def retract(model: Model, q: jax.Array, delta: jax.Array) -> jax.Array:
     """
     q, delta = _of_size(q, model.nq, "q"), _of_size(delta, model.nv, "delta")
     t = tree(model.topology)
-    if not t.balls.size:
-        return q + delta
-    p = rotations.quaternion_product(q[t.ball_q], rotations.quaternion_exp(delta[t.ball_v]))
-    return q.at[t.scalar_q].add(delta[t.scalar_v]).at[t.ball_q].set(rotations.normalise(p))
+
+    def balls():
+        return normalise(quaternion_product(q[t.ball_q], quaternion_exp(delta[t.ball_v])))
+
+    return on_q(model, take(q, t.scalar_q) + take(delta, t.scalar_v), balls)
 
 
 def difference(model: Model, q_a: jax.Array, q_b: jax.Array) -> jax.Array:
@@ -49,15 +51,15 @@ def difference(model: Model, q_a: jax.Array, q_b: jax.Array) -> jax.Array:
     """
     q_a, q_b = _of_size(q_a, model.nq, "q_a"), _of_size(q_b, model.nq, "q_b")
     t = tree(model.topology)
-    if not t.balls.size:
-        return q_b - q_a
-    out = jnp.zeros(model.nv, q_b.dtype).at[t.scalar_v].set(q_b[t.scalar_q] - q_a[t.scalar_q])
-    p = rotations.quaternion_product(rotations.quaternion_inverse(q_a[t.ball_q]), q_b[t.ball_q])
-    return out.at[t.ball_v].set(rotations.quaternion_log(p))
+
+    def balls():
+        return quaternion_log(quaternion_product(quaternion_inverse(q_a[t.ball_q]), q_b[t.ball_q]))
+
+    return on_dofs(model, take(q_b, t.scalar_q) - take(q_a, t.scalar_q), balls)
 
 
 def _of_size(x, size: int, name: str) -> jax.Array:
-    """X (size,) as an array; one that fits by broadcasting alone is refused."""
+    """x (size,) as an array; one that fits by broadcasting alone is refused."""
     x = jnp.asarray(x)
     if x.shape != (size,):
         hint = ": it looks like a batch, use jax.vmap" if x.ndim == 2 and x.shape[1] == size else ""
@@ -69,25 +71,25 @@ def identity_increment(model: Model) -> jax.Array:
     """The increment z (nq,) of no motion: zeros, and (1,0,0,0) for quaternions."""
     t = tree(model.topology)
     z = np.zeros(model.nq)
-    z[t.ball_q[:, 0] if t.balls.size else []] = 1
+    z[t.ball_q[:, 0]] = 1
     return jnp.asarray(z, model.dtype)
 
 
 def compose_increment(model: Model, q: jax.Array, z: jax.Array) -> jax.Array:
-    """Q followed by the increment z, both in the layout of q: q + z, and q ⊗ z for quaternions."""
+    """q followed by the increment z, both in the layout of q: q + z, and q ⊗ z for quaternions."""
     t = tree(model.topology)
-    if not t.balls.size:
-        return q + z
-    p = rotations.quaternion_product(q[t.ball_q], z[t.ball_q])
-    return q.at[t.scalar_q].add(z[t.scalar_q]).at[t.ball_q].set(rotations.normalise(p))
+
+    def balls():
+        return normalise(quaternion_product(q[t.ball_q], z[t.ball_q]))
+
+    return on_q(model, take(q, t.scalar_q) + take(z, t.scalar_q), balls)
 
 
 def increment_between(model: Model, q_a: jax.Array, q_b: jax.Array) -> jax.Array:
     """The increment z (nq,) that leads from q_a to q_b."""
     t = tree(model.topology)
-    out = (q_b - q_a).astype(q_b.dtype)
-    if t.balls.size:
-        out = out.at[t.ball_q].set(
-            rotations.quaternion_product(rotations.quaternion_inverse(q_a[t.ball_q]), q_b[t.ball_q])
-        )
-    return out
+
+    def balls():
+        return quaternion_product(quaternion_inverse(q_a[t.ball_q]), q_b[t.ball_q])
+
+    return on_q(model, (take(q_b, t.scalar_q) - take(q_a, t.scalar_q)).astype(q_b.dtype), balls)

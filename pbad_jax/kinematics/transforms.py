@@ -5,6 +5,8 @@ over the links; `transforms` and `increments` jump pointers, so their depth is O
 
 Work is done about one `origin`, a point near the bodies, so that float32 does not suffer far from zero:
 `Frames.T` holds T with that origin subtracted from the translations, and the screws are taken about it.
+
+Read next: atom/serial.py.
 """
 
 from typing import NamedTuple
@@ -98,7 +100,7 @@ def transforms_serial(model: Model, L: jax.Array) -> jax.Array:
 
 
 def _world(x: jax.Array, value: jax.Array) -> jax.Array:
-    """X with a padded last row for the world link."""
+    """x with a padded last row for the world link."""
     return jnp.concatenate([x, value[None]])
 
 
@@ -163,29 +165,6 @@ def velocity_field(model: Model, f: Frames, v: jax.Array) -> jax.Array:
     """V^l = Σ_x ∂T^l/∂q_x v_x, (N,3,4) rad/s, m/s: the twist of every link times its T."""
     twist = jnp.asarray(tree(model.topology).dof_above_link.T, v.dtype) @ (f.s * v[:, None])
     return matmul(twist_matrix(twist), homogeneous(f.T))
-
-
-def transforms_derivative(model: Model, q: jax.Array) -> jax.Array:
-    """∂T^l/∂q_x, all entries, (N,nv,3,4). For tests and users; the recurrences never form it."""
-    f = frames(model, q)
-    dT = matmul(twist_matrix(f.s)[None], homogeneous(f.T)[:, None])
-    return dT * tree(model.topology).dof_above_link.T[:, :, None, None].astype(dT.dtype)
-
-
-def transforms_second_derivative(model: Model, q: jax.Array) -> jax.Array:
-    """∂²T^l/∂q_x∂q_y in exponential coordinates about q, all entries, (N,nv,nv,3,4).
-
-    ŝ_x ŝ_y T^l for x above y; on one link (a ball) the symmetric half of both orders.
-    """
-    f = frames(model, q)
-    t = tree(model.topology)
-    s = homogeneous(twist_matrix(f.s), last=0.0)
-    P = matmul(s[:, None], s[None, :])  # ŝ_x ŝ_y
-    W = jnp.asarray(t.dof_order, P.dtype)[..., None, None]
-    both = W * P + jnp.swapaxes(W * P, 0, 1)
-    moved = np.minimum(t.dof_above_link[:, None], t.dof_above_link[None, :])  # (nv,nv,N)
-    ddT = matmul(both[None], homogeneous(f.T)[:, None, None])[..., :3, :]
-    return ddT * jnp.asarray(np.moveaxis(moved, -1, 0), P.dtype)[..., None, None]
 
 
 # --- what users ask for ----------------------------------------------------------------------------------

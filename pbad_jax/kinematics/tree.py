@@ -1,12 +1,15 @@
 """Constant index tables of a topology, which every sum over the tree is made of."""
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.model import joints
-from pbad_jax.model.model import Topology
+from pbad_jax.model.model import Model, Topology
 
 
 class Tree(NamedTuple):
@@ -77,3 +80,36 @@ def tree(topology: Topology) -> Tree:
         scalar_q=link_q[scalar],
         scalar_v=link_v[scalar],
     )
+
+
+# --- what hinges and slides have, and what balls have ---------------------------------------------------------
+
+
+def on_dofs(model: Model, scalar: jax.Array, balls: Callable[[], jax.Array]) -> jax.Array:
+    """(nv,) of hinges and slides (n,) and of balls (nball,3), which are asked for only where there are some."""
+    t = tree(model.topology)
+    if not t.balls.size:
+        return scalar
+    return jnp.zeros(model.nv, scalar.dtype).at[t.scalar_v].set(scalar).at[t.ball_v].set(balls())
+
+
+def on_q(model: Model, scalar: jax.Array, balls: Callable[[], jax.Array]) -> jax.Array:
+    """(nq,) of hinges and slides (n,) and of balls (nball,4), which are asked for only where there are some."""
+    t = tree(model.topology)
+    if not t.balls.size:
+        return scalar
+    return jnp.zeros(model.nq, scalar.dtype).at[t.scalar_q].set(scalar).at[t.ball_q].set(balls())
+
+
+def change_balls(model: Model, x: jax.Array, f: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    """x (...,nv) with f of the balls' entries (...,nball,3) in their place."""
+    balls = tree(model.topology).ball_v
+    return x.at[..., balls].set(f(x[..., balls])) if balls.size else x
+
+
+def ball_blocks(model: Model, diagonal: jax.Array, blocks: Callable[[], jax.Array]) -> jax.Array:
+    """A diagonal (nv,) where there are no balls, else a matrix (nv,nv) with blocks (nball,3,3) on them."""
+    balls = tree(model.topology).ball_v
+    if not balls.size:
+        return diagonal
+    return jnp.diag(diagonal).at[balls[:, :, None], balls[:, None, :]].set(blocks())

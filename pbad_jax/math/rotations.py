@@ -6,6 +6,7 @@ library call each.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from pbad_jax.math.small import identity_like, matmul, small_sum
 
@@ -38,8 +39,16 @@ def rotation(p: jax.Array) -> jax.Array:
     return rotation_minus_identity(p) + identity_like(p[..., 1:])
 
 
+def rotation_numpy(p) -> np.ndarray:
+    """`rotation` of one quaternion (4,) in numpy: float64, whatever JAX's precision."""
+    p = np.asarray(p, float)
+    w, x, y, z = p
+    U = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    return np.eye(3) + 2 / (p @ p) * (w * U + U @ U)
+
+
 def quaternion_product(p: jax.Array, r: jax.Array) -> jax.Array:
-    """P ⊗ r, quaternions (...,4) in the order (w,x,y,z)."""
+    """p ⊗ r, quaternions (...,4) in the order (w,x,y,z)."""
     a, u, b, v = p[..., :1], p[..., 1:], r[..., :1], r[..., 1:]
     return jnp.concatenate([a * b - small_sum(u * v, keepdims=True), a * v + b * u + jnp.cross(u, v)], axis=-1)
 

@@ -40,14 +40,6 @@ def inertia_from_central_moment(moment) -> np.ndarray:
     return np.trace(moment) * np.eye(3) - moment
 
 
-def mass_com_inertia(M) -> tuple[float, np.ndarray, np.ndarray]:
-    """The inverse of `second_moment`: mass (kg), centre of mass (3,) m, inertia (3,3) kg m² about it."""
-    M = np.asarray(M, float)
-    mass = float(M[3, 3])
-    com = M[:3, 3] / mass if mass > 0 else np.zeros(3)
-    return mass, com, inertia_from_central_moment(M[:3, :3] - mass * np.outer(com, com))
-
-
 def solid_sphere(mass: float, radius: float) -> np.ndarray:
     """Rotational inertia (3,3) kg m² of a solid ball of radius m."""
     return 0.4 * mass * radius**2 * np.eye(3)

@@ -10,22 +10,32 @@ coordinates about q, ∂²L/∂q_x∂q_y = L (σ_x σ_y + σ_y σ_x)/2: no chart
 """
 
 import dataclasses
+from typing import NamedTuple
 
 FIXED, HINGE, SLIDE, BALL = "fixed", "hinge", "slide", "ball"
-
-
 PRIMITIVES = {FIXED: 0, HINGE: 1, SLIDE: 1, BALL: 3}  # name -> degrees of freedom
 
 
-# user joint -> its primitive joints, in the order in which they act, outermost first
-JOINT_PRIMITIVES = {
-    "fixed": (FIXED,),
-    "hinge": (HINGE,),
-    "slide": (SLIDE,),
-    "universal": (HINGE, HINGE),
-    "ball": (BALL,),
-    "planar": (SLIDE, SLIDE, HINGE),
-    "free": (SLIDE, SLIDE, SLIDE, BALL),
+class JointKind(NamedTuple):
+    """A joint of users.
+
+    primitives: what it is made of, in the order in which they act, outermost first: hinges and slides, then at most
+    one ball. axes: how the user gives their axes: "none"; "one" for all; "two", one for each; "plane", two directions
+    of sliding, whose normal is the third axis; "world", those of the world.
+    """
+
+    primitives: tuple[str, ...]
+    axes: str
+
+
+JOINTS = {
+    "fixed": JointKind((FIXED,), "none"),
+    "hinge": JointKind((HINGE,), "one"),
+    "slide": JointKind((SLIDE,), "one"),
+    "universal": JointKind((HINGE, HINGE), "two"),
+    "ball": JointKind((BALL,), "none"),
+    "planar": JointKind((SLIDE, SLIDE, HINGE), "plane"),
+    "free": JointKind((SLIDE, SLIDE, SLIDE, BALL), "world"),
 }
 
 

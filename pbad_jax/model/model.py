@@ -18,7 +18,6 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.errors import ModelError
 from pbad_jax.model.joints import JointInfo
 
 
@@ -39,15 +38,20 @@ class Mesh:
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of the content."""
-        h = hashlib.sha256(np.ascontiguousarray(self.vertices).tobytes())
-        h.update(np.ascontiguousarray(self.faces).tobytes())
-        return h.hexdigest()
+        return _digest(self.vertices, self.faces)
 
     def __hash__(self):
         return hash(self.digest)
 
     def __eq__(self, other):
         return isinstance(other, Mesh) and self.digest == other.digest
+
+
+def _digest(*arrays: np.ndarray) -> str:
+    h = hashlib.sha256()
+    for x in arrays:
+        h.update(np.ascontiguousarray(x).tobytes())
+    return h.hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,41 +117,48 @@ class Topology:
         return len(self.actuator_names)
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["size", "position", "quaternion", "rgba", "friction"],
-    meta_fields=[],
-)
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Geometry:
-    """Shapes fixed to bodies, for drawing and contact; one row a geom, types in `Topology.geom_types`.
+    """Shapes fixed to bodies, for drawing and for making contact; one row a geom, types in `Topology.geom_types`.
+
+    No step looks at it: contact and drag take theirs when they are made. Numpy, float64 whatever the model's dtype.
+    Equal when its content is equal.
 
     Sizes follow MuJoCo: sphere (r,·,·), capsule and cylinder (r, half length, ·), box and ellipsoid
     half sizes, plane half sizes (0 = infinite), mesh unused. Positions m, quaternions (w,x,y,z), both in
     the body's frame.
     """
 
-    size: jax.Array  # (G,3) m
-    position: jax.Array  # (G,3) m
-    quaternion: jax.Array  # (G,4)
-    rgba: jax.Array  # (G,4)
-    friction: jax.Array  # (G,3)
+    size: np.ndarray  # (G,3) m
+    position: np.ndarray  # (G,3) m
+    quaternion: np.ndarray  # (G,4)
+    rgba: np.ndarray  # (G,4)
+    friction: np.ndarray  # (G,3)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of the content."""
+        return _digest(self.size, self.position, self.quaternion, self.rgba, self.friction)
+
+    def __hash__(self):
+        return hash(self.digest)
+
+    def __eq__(self, other):
+        return isinstance(other, Geometry) and self.digest == other.digest
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=[
-        "placement", "axis", "anchor", "second_moment", "gravity", "armature",
-        "joint_range", "friction_loss", "q0", "geometry", "forces",
-    ],
-    meta_fields=["topology"],
-)  # fmt: skip
+    data_fields=["placement", "axis", "anchor", "second_moment", "gravity", "armature", "q0", "forces"],
+    meta_fields=["topology", "geometry"],
+)
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """An articulated system: static topology, array parameters, and the forces that act in it.
+    """An articulated system: static topology and geometry, array parameters, and the forces that act in it.
 
-    Every field but `topology` is an array leaf (or a pytree of them), so a model can be batched with
-    `jax.vmap`, changed with `dataclasses.replace`, and differentiated.
+    Every other field is an array leaf (or a pytree of them) that a step depends on, so a model can be batched with
+    `jax.vmap`, changed with `dataclasses.replace`, and differentiated. Models that are stacked must share one geometry:
+    `dataclasses.replace(m, geometry=first.geometry)`.
     """
 
     topology: Topology
@@ -157,11 +168,9 @@ class Model:
     second_moment: jax.Array  # (N,4,4) ∫ρ[p;1][p;1]ᵀ in the link's frame
     gravity: jax.Array  # (3,) m/s²
     armature: jax.Array  # (nv,) kg or kg m², added to the diagonal of the mass matrix
-    joint_range: jax.Array  # (nv,2) rad or m, ±inf where free
-    friction_loss: jax.Array  # (nv,) N or N m
     q0: jax.Array  # (nq,) reference configuration
     geometry: Geometry
-    forces: tuple  # pytrees of forces.py, or the user's own
+    forces: tuple  # pytrees of pbad_jax.forces, or the user's own
 
     @property
     def nq(self) -> int:
@@ -204,26 +213,3 @@ class Model:
             f"Model({t.name!r}: {t.n_bodies} bodies, {len(t.joints)} joints, nq={t.nq}, nv={t.nv}, "
             f"nu={t.nu}, {jnp.dtype(self.dtype).name})"
         )
-
-
-def with_forces(model: Model, *forces) -> Model:
-    """The model with more forces; nothing is replaced. Their numbers take the model's dtype.
-
-    Raises:
-        ModelError: something without the method `load` of forces/force.py, or a force that the model carries already.
-    """
-    for force in forces:
-        if any(force is known for known in model.forces):
-            raise ModelError(
-                f"with_forces: this {type(force).__name__} is in the model already and would act twice; "
-                "pass only the new forces"
-            )
-        if not callable(getattr(force, "load", None)):
-            raise ModelError(
-                f"with_forces: {force!r:.60} is no force; it needs a method load(model, at), see pbad_jax.forces.law"
-            )
-
-    def cast(x):
-        return jnp.asarray(x, model.dtype) if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x
-
-    return dataclasses.replace(model, forces=model.forces + tuple(jax.tree.map(cast, f) for f in forces))

@@ -35,9 +35,10 @@ class State:
     fingerprint: str
 
 
-def joint_layout(topology: Topology) -> str:
-    """One line that says which joint owns which entries of q, for error messages."""
-    parts = [f"{j.name}[{j.q}:{j.q + j.nq}]" for j in topology.joints if j.nq]
+def joint_layout(topology: Topology, name: str = "q") -> str:
+    """One line that says which joint owns which entries of "q", or "v", for error messages."""
+    spans = [(j.name, j.q, j.nq) if name == "q" else (j.name, j.v, j.nv) for j in topology.joints]
+    parts = [f"{joint}[{first}:{first + count}]" for joint, first, count in spans if count]
     shown = ", ".join(parts[:8]) + (f", ... ({len(parts)} joints)" if len(parts) > 8 else "")
     return shown or "no joints"
 
@@ -88,7 +89,7 @@ def make_state(model: Model, q=None, v=None, *, time: float = 0.0) -> State:
 
 
 def _checked(model: Model, x, name: str, size: int) -> jax.Array:
-    """X as an array of the model's dtype and the right length."""
+    """x as an array of the model's dtype and the right length."""
     try:
         x = jnp.asarray(x)
         if not (jnp.issubdtype(x.dtype, jnp.floating) or jnp.issubdtype(x.dtype, jnp.integer)):
@@ -103,7 +104,7 @@ def _checked(model: Model, x, name: str, size: int) -> jax.Array:
     if x.shape != (size,):
         raise StateError(
             f"{name} has shape {x.shape}; model {model.topology.name!r} wants ({size},) because "
-            f"n{name} = {size}: {joint_layout(model.topology)}"
+            f"n{name} = {size}: {joint_layout(model.topology, name)}"
         )
     if not isinstance(x, jax.core.Tracer):
         bad = np.flatnonzero(~np.isfinite(np.asarray(x)))
@@ -125,22 +126,38 @@ def _joint_at(topology: Topology, index: int, name: str) -> str:
     return "?"
 
 
-def checked(model: Model, state: State, control) -> jax.Array:
-    """The control as an array; shapes, dtypes and the model's fingerprint are looked at while tracing."""
+def check_state(model: Model, state: State, name: str = "state", *, lanes: bool = False) -> None:
+    """A State of this model, or one with a leading axis of lanes; looked at while tracing.
+
+    Raises:
+        StateError: no State, one of another model, shapes, dtypes.
+    """
+    if not isinstance(state, State):
+        raise StateError(f"{name} is {type(state).__name__}; wanted a State{' with an axis of lanes' if lanes else ''}")
     if state.fingerprint != model.fingerprint:
         raise StateError(
-            f"the state belongs to a model with fingerprint {state.fingerprint}, but this model has "
-            f"{model.fingerprint}: make it with make_state(model, q, v)"
+            f"{name} belongs to a model with fingerprint {state.fingerprint}, but this model has {model.fingerprint}: "
+            "make it with make_state(model, q, v)"
         )
-    for name, x, size in (("q", state.q, model.nq), ("v", state.v, model.nv)):
-        if x.shape != (size,):
-            batch = x.ndim > 1 and x.shape[-1] == size
-            hint = "it looks like a batch: use jax.vmap or rollout_batch" if batch else "make it with make_state"
-            raise StateError(f"state.{name} has shape {x.shape}; wanted ({size},): {hint}")
+    count = state.q.shape[0] if lanes and state.q.ndim == 2 else 0
+    for key, x, size in (("q", state.q, model.nq), ("v", state.v, model.nv)):
+        if x.shape != ((count, size) if lanes else (size,)) or (lanes and not count):
+            wanted = f"(lanes, {size}), lanes ≥ 1" if lanes else f"({size},)"
+            raise StateError(f"{name}.{key} has shape {x.shape}; wanted {wanted}: {_shape_hint(x, size, lanes)}")
         if x.dtype != model.dtype:
-            raise StateError(
-                f"state.{name} is {x.dtype} but the model is {model.dtype}: make_state casts to the model's"
-            )
+            raise StateError(f"{name}.{key} is {x.dtype} but the model is {model.dtype}: make_state casts to it")
+
+
+def _shape_hint(x: jax.Array, size: int, lanes: bool) -> str:
+    if lanes:
+        return "one state: use rollout, or give it an axis of lanes" if x.ndim == 1 else "make them by jax.vmap"
+    batch = x.ndim > 1 and x.shape[-1] == size
+    return "it looks like a batch: use jax.vmap or rollout_batch" if batch else "make it with make_state"
+
+
+def checked(model: Model, state: State, control) -> jax.Array:
+    """The control (nu,) as an array, None as zeros; control and state are looked at while tracing."""
+    check_state(model, state)
     if control is None:
         return jnp.zeros(model.nu, model.dtype)
     control = jnp.asarray(control)

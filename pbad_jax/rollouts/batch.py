@@ -1,7 +1,6 @@
 """Rollouts of many trajectories: checks, controls, how wide, and which schedule."""
 
 import functools
-import numbers
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, overload
 
@@ -10,14 +9,15 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from pbad_jax.checks import integer
 from pbad_jax.errors import OptionError, StateError
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State
+from pbad_jax.model.state import State, check_state
 from pbad_jax.rollouts import interleaved
+from pbad_jax.rollouts.inputs import checked_batch, row
 from pbad_jax.rollouts.rollout import Trajectory
-from pbad_jax.schemes import Scheme
 from pbad_jax.step.info import StepInfo
-from pbad_jax.step.options import Options
+from pbad_jax.step.options import Options, check_options, scheme_of
 from pbad_jax.step.step import make_step
 
 CPU_TILE = 32  # quicker than 128 side by side, even lanes or uneven (benchmarks/results/batch.json)
@@ -133,17 +133,17 @@ def rollout_batch(
 
 def run(model: Model, states: State, controls, n_steps, options, queue, tile, schedule) -> Batch:
     """What rollout_batch describes, whole."""
-    _check_options(options)
-    _check_states(model, states, "states")
+    options = check_options(options, "rollout_batch")
+    check_state(model, states, "states", lanes=True)
     side_by_side, share = states.q.shape[0], _share(states)
     if queue is not None:
-        _check_states(model, queue, "queue")
+        check_state(model, queue, "queue", lanes=True)
         if share is not None:
             raise OptionError("states that are spread over devices take no queue: append it to them, and give a tile")
         states = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), states, queue)
-    control_of, n_steps = _controls(model, states.q.shape[0], controls, n_steps)
+    control_of, n_steps = checked_batch(model, states.q.shape[0], controls, n_steps)
     devices = 1 if share is None else states.q.shape[0] // states.q.sharding.shard_shape(states.q.shape)[0]
-    width = _width(tile, side_by_side // devices, getattr(options.scheme, "m", 1) * model.nv)
+    width = _width(tile, side_by_side // devices, scheme_of(options).m * model.nv)
     by = _schedule(schedule, options, n_steps)
     time, q, v, info, ends, work = _rollout(model, states, control_of, n_steps, options, width, by, share)
     return Batch(Trajectory(time, q, v), info, Schedule(by, width, *work), ends)
@@ -151,20 +151,15 @@ def run(model: Model, states: State, controls, n_steps, options, queue, tile, sc
 
 def checked(model: Model, states: State, controls, n_steps, options) -> tuple[Any, int]:
     """The controls, arrays as arrays, and the number of steps, after all checks of rollout_batch."""
-    _check_options(options)
-    _check_states(model, states, "states")
-    _, n_steps = _controls(model, states.q.shape[0], controls, n_steps)
+    check_options(options, "rollout_batch")
+    check_state(model, states, "states", lanes=True)
+    _, n_steps = checked_batch(model, states.q.shape[0], controls, n_steps)
     return controls if controls is None or callable(controls) else jnp.asarray(controls, model.dtype), n_steps
 
 
 def steps_of(controls, first: int, last: int):
     """The controls of the steps from `first` to before `last`."""
     return controls if controls is None or callable(controls) else controls[..., first:last, :]
-
-
-def _check_options(options) -> None:
-    if not isinstance(options, Options):
-        raise OptionError(f"rollout_batch needs options=Options(dt=...); got {options!r:.60}")
 
 
 class _Share(NamedTuple):
@@ -191,15 +186,15 @@ def _rollout(model, states: State, control_of, n_steps: int, options: Options, w
     def here(model, states, control_of):
         given = (model, states, control_of, n_steps, options, width)
         if n_steps and _can_iterate(options):
-            part = interleaved.COMMIT_FRACTION if by == "iteration" else 1.0
-            q, v, info, ends, *work = interleaved.run(*given, part)
+            fraction = interleaved.COMMIT_FRACTION if by == "iteration" else 1.0
+            q, v, info, ends, *work = interleaved.run(*given, fraction)
         else:
             q, v, info, ends, *work = _by_steps(*given)
         return q, v, info, ends, tuple(jnp.asarray(x)[None] for x in work)
 
     if share is not None:  # every device its own loop: none waits for another
         one, spread = P(), P(share.axis)
-        rows = jax.tree.map(lambda _: spread if control_of.func is _row else one, control_of)
+        rows = jax.tree.map(lambda _: spread if control_of.func is row else one, control_of)
         specs = (jax.tree.map(lambda _: one, model), spread, rows)
         here = jax.shard_map(here, mesh=share.mesh, in_specs=specs, out_specs=spread, check_vma=False)
     q, v, info, ends, work = here(model, states, control_of)
@@ -244,7 +239,7 @@ def _schedule(schedule: str, options: Options, n_steps: int) -> str:
 
 
 def _can_iterate(options: Options) -> bool:
-    return isinstance(options.scheme, Scheme) and options.solver == "lm" and options.on_failure == "freeze"
+    return scheme_of(options).kind == "collocation" and options.solver == "lm" and options.on_failure == "freeze"
 
 
 def _width(tile: int | None, lanes: int, unknowns: int) -> int:
@@ -252,77 +247,4 @@ def _width(tile: int | None, lanes: int, unknowns: int) -> int:
         if jax.default_backend() != "cpu":
             return lanes
         return min(lanes, CPU_TILE if unknowns < LARGE_SYSTEM else 1)
-    if isinstance(tile, bool) or not isinstance(tile, numbers.Integral) or tile < 1:
-        raise OptionError(f"tile is {tile!r}; it must be an integer ≥ 1, or None")
-    return int(tile)
-
-
-def _check_states(model: Model, states: State, name: str) -> None:
-    """Shapes and dtypes of a batch."""
-    if not isinstance(states, State):
-        raise StateError(f"{name} is {type(states).__name__}; wanted a State with a leading axis of lanes")
-    if states.fingerprint != model.fingerprint:
-        raise StateError(
-            f"{name} belong to a model with fingerprint {states.fingerprint}, but this model has {model.fingerprint}: "
-            "make them with make_state(model, q, v)"
-        )
-    q, v = states.q, states.v
-    if q.ndim != 2 or q.shape[1] != model.nq or v.shape != (q.shape[0], model.nv) or not q.shape[0]:
-        hint = "one state: use rollout, or give it a leading axis of lanes" if q.ndim == 1 else "make them by jax.vmap"
-        raise StateError(
-            f"{name}: q {q.shape}, v {v.shape}; wanted (lanes, {model.nq}) and (lanes, {model.nv}), lanes ≥ 1: {hint}"
-        )
-    if q.dtype != model.dtype or v.dtype != model.dtype:
-        raise StateError(f"{name}: q is {q.dtype}, v {v.dtype}, but the model is {model.dtype}: make_state casts")
-
-
-# --- controls --------------------------------------------------------------------------------------------
-
-
-def _controls(model: Model, lanes: int, controls: Any, n_steps: int | None) -> tuple[Callable, int]:
-    """(model, lane, k, state) -> (nu,) as a pytree, and the number of steps."""
-    rows = None
-    if controls is None:
-        control_of = jax.tree_util.Partial(_nothing)
-    elif callable(controls):
-        plain = jax.tree_util.all_leaves([controls])  # else a pytree: its arrays are arguments
-        control_of = jax.tree_util.Partial(_policy, jax.tree_util.Partial(controls) if plain else controls)
-    else:
-        controls = jnp.asarray(controls, model.dtype)
-        if controls.shape[-1:] != (model.nu,) or controls.ndim not in (2, 3):
-            raise StateError(f"controls have shape {controls.shape}; wanted (lanes, T, {model.nu}) or (T, {model.nu})")
-        if controls.ndim == 3 and controls.shape[0] != lanes:
-            raise StateError(f"controls are for {controls.shape[0]} lanes, but there are {lanes}, the queue included")
-        rows = controls.shape[-2]
-        control_of = jax.tree_util.Partial(_row if controls.ndim == 3 else _shared_row, controls)
-    n_steps = rows if n_steps is None else n_steps
-    if n_steps is None:
-        raise OptionError("rollout_batch needs n_steps, or controls of shape (lanes, T, nu)")
-    if isinstance(n_steps, bool) or not isinstance(n_steps, numbers.Integral) or n_steps < 0:
-        raise OptionError(f"n_steps is {n_steps!r}; it must be an integer ≥ 0")
-    if rows is not None and rows < n_steps:
-        raise StateError(f"controls cover {rows} steps but n_steps is {n_steps}: give one row a step")
-    return control_of, int(n_steps)
-
-
-def _nothing(model: Model, lane, k, state: State) -> jax.Array:
-    del lane, k, state
-    return jnp.zeros(model.nu, model.dtype)
-
-
-def _row(controls: jax.Array, model: Model, lane, k, state: State) -> jax.Array:
-    del model, state
-    return controls[lane, k]
-
-
-def _shared_row(controls: jax.Array, model: Model, lane, k, state: State) -> jax.Array:
-    del model, lane, state
-    return controls[k]
-
-
-def _policy(policy: Callable, model: Model, lane, k, state: State) -> jax.Array:
-    del lane, k
-    control = jnp.asarray(policy(state))
-    if control.shape != (model.nu,):
-        raise StateError(f"the policy returns shape {control.shape}; wanted ({model.nu},)")
-    return control.astype(model.dtype)
+    return integer(tile, "tile", 1)

@@ -11,7 +11,7 @@ from pbad_jax.checks import one_of, step_size
 from pbad_jax.dynamics.newton_euler import ALGORITHMS, acceleration
 from pbad_jax.errors import OptionError, Status
 from pbad_jax.kinematics import manifold
-from pbad_jax.kinematics.tree import tree
+from pbad_jax.kinematics.tree import change_balls, tree
 from pbad_jax.math import rotations
 from pbad_jax.math.small import matvec
 from pbad_jax.model.model import Model
@@ -98,10 +98,8 @@ def _runge_kutta(model: Model, tableau: Tableau, rate, state: State, h: jax.Arra
 
 def _increment_rate(model: Model, delta: jax.Array, v: jax.Array) -> jax.Array:
     """δ̇ of q(t) = q ⊕ δ(t) where the joints move with v: v itself but for balls."""
-    ball = tree(model.topology).ball_v
-    if not ball.size:
-        return v
-    return v.at[ball].set(matvec(rotations.right_jacobian_inverse(delta[ball]), v[ball]))
+    balls = tree(model.topology).ball_v
+    return change_balls(model, v, lambda w: matvec(rotations.right_jacobian_inverse(delta[balls]), w))
 
 
 def _ended(model: Model, state: State, q: jax.Array, v: jax.Array, h: jax.Array) -> tuple[State, StepInfo]:

@@ -1,30 +1,79 @@
-"""What a rollout is given, checked before anything is compiled."""
+"""What a rollout is given, of one lane or many: checked here, before anything is compiled."""
 
-import numbers
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import Partial
 
+from pbad_jax.checks import integer
 from pbad_jax.errors import OptionError, StateError
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State, checked
+from pbad_jax.model.state import State, check_state
 
 
 def checked_rollout(model: Model, state: State, controls: Any, n_steps: Any) -> tuple[jax.Array | None, int]:
-    """The controls (n_steps,nu) or None, and n_steps; clear errors before anything is compiled."""
-    if controls is None and n_steps is None:
-        raise OptionError("rollout needs n_steps, or controls of shape (T, nu)")
+    """The controls (n_steps,nu) or None, and n_steps."""
+    check_state(model, state)
+    rows = None
     if controls is not None:
         controls = jnp.asarray(controls)
         if controls.ndim != 2 or controls.shape[1] != model.nu:
             raise StateError(f"controls have shape {controls.shape}; wanted (T, {model.nu}) for this model")
-        n_steps = controls.shape[0] if n_steps is None else n_steps
-    if isinstance(n_steps, bool) or not isinstance(n_steps, numbers.Integral) or int(n_steps) < 0:
-        raise OptionError(f"n_steps is {n_steps!r}; it must be an integer ≥ 0")
-    if controls is not None and controls.shape[0] < n_steps:
-        raise StateError(f"controls cover {controls.shape[0]} steps but n_steps is {n_steps}: give one row a step")
-    if controls is not None:
-        controls = controls[:n_steps]
-    checked(model, state, None)
-    return controls, int(n_steps)
+        rows = controls.shape[0]
+    n_steps = _steps(n_steps, rows, "rollout needs n_steps, or controls of shape (T, nu)")
+    return None if controls is None else controls[:n_steps], n_steps
+
+
+def checked_batch(model: Model, lanes: int, controls: Any, n_steps: Any) -> tuple[Partial, int]:
+    """Controls as a pytree (model, lane, k, state) -> (nu,), and the number of steps."""
+    rows = None
+    if controls is None:
+        control_of = Partial(_nothing)
+    elif callable(controls):
+        plain = jax.tree_util.all_leaves([controls])  # else a pytree: its arrays are arguments
+        control_of = Partial(_policy, Partial(controls) if plain else controls)
+    else:
+        controls = jnp.asarray(controls, model.dtype)
+        if controls.shape[-1:] != (model.nu,) or controls.ndim not in (2, 3):
+            raise StateError(f"controls have shape {controls.shape}; wanted (lanes, T, {model.nu}) or (T, {model.nu})")
+        if controls.ndim == 3 and controls.shape[0] != lanes:
+            raise StateError(f"controls are for {controls.shape[0]} lanes, but there are {lanes}, the queue included")
+        rows = controls.shape[-2]
+        control_of = Partial(row if controls.ndim == 3 else _shared_row, controls)
+    return control_of, _steps(n_steps, rows, "rollout_batch needs n_steps, or controls of shape (lanes, T, nu)")
+
+
+def _steps(n_steps: Any, rows: int | None, needed: str) -> int:
+    """The number of steps, of which the controls cover `rows`."""
+    if n_steps is None and rows is None:
+        raise OptionError(needed)
+    n_steps = integer(rows if n_steps is None else n_steps, "n_steps", 0)
+    if rows is not None and rows < n_steps:
+        raise StateError(f"controls cover {rows} steps but n_steps is {n_steps}: give one row a step")
+    return n_steps
+
+
+def _nothing(model: Model, lane, k, state: State) -> jax.Array:
+    del lane, k, state
+    return jnp.zeros(model.nu, model.dtype)
+
+
+def row(controls: jax.Array, model: Model, lane, k, state: State) -> jax.Array:
+    """Row k of a lane's own controls (lanes,T,nu)."""
+    del model, state
+    return controls[lane, k]
+
+
+def _shared_row(controls: jax.Array, model: Model, lane, k, state: State) -> jax.Array:
+    del model, lane, state
+    return controls[k]
+
+
+def _policy(policy: Callable, model: Model, lane, k, state: State) -> jax.Array:
+    del lane, k
+    control = jnp.asarray(policy(state))
+    if control.shape != (model.nu,):
+        raise StateError(f"the policy returns shape {control.shape}; wanted ({model.nu},)")
+    return control.astype(model.dtype)

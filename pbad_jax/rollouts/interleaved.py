@@ -21,12 +21,12 @@ from pbad_jax.model.state import State
 from pbad_jax.schemes import Scheme
 from pbad_jax.solver import continuation
 from pbad_jax.solver import levenberg_marquardt as lm
-from pbad_jax.stage import problem
-from pbad_jax.stage.equation import StepStart
-from pbad_jax.stage.problem import SolverConfig
+from pbad_jax.stage.equation import StageEquation, StepStart
+from pbad_jax.stage.problem import searched, settings
 from pbad_jax.step import collocation, step
+from pbad_jax.step.collocation import problem_of
 from pbad_jax.step.info import StepInfo
-from pbad_jax.step.options import Options, resolve
+from pbad_jax.step.options import Options, resolve, scheme_of
 
 COMMIT_FRACTION = 0.25  # of the running slots; then they commit
 
@@ -39,7 +39,9 @@ class _Slot(NamedTuple):
     state: State
     control: jax.Array
     start: StepStart
-    begun: collocation.Begun
+    eq: StageEquation
+    direction: jax.Array  # (m,nv)
+    before: jax.Array  # RUNNING, or why its step is not to be solved
     solve: continuation.State
 
 
@@ -66,27 +68,29 @@ def run(
     Returns:
         q, v (lanes,T,...), StepInfo, the States at the end; then passes, rounds and the busy share of the schedule.
     """
-    scheme, how = options.scheme, resolve(options, model)
+    scheme, config = scheme_of(options), resolve(options, model)
     assert isinstance(scheme, Scheme)
     dt, n = jnp.asarray(options.dt, model.dtype), states.q.shape[0]
 
     def iterated(slot: _Slot, s: continuation.State) -> continuation.State:
-        return continuation.iterate(*_family(model, scheme, how, slot.start, slot.begun), s)
+        problem = problem_of(model, scheme, config, slot.start, slot.eq, slot.direction)
+        problem = searched(problem, slot.before)
+        return continuation.iterate(problem, settings(problem), s)
 
     def begin(lane, k, state: State, wanted) -> _Slot:
         control = control_of(model, jnp.minimum(lane, n - 1), k, state)
-        s = step.prepare(how, model, control, state)
+        s = step.prepare(config, model, control, state)
         status = jnp.where(wanted & (lane < n), s.status, jnp.int8(Status.FROZEN))
-        begun = collocation.begin(s.model, scheme, how, dt, s.start, s.state, status)
-        problems, _ = _family(s.model, scheme, how, s.start, begun)
-        return _Slot(lane, k, state, control, s.start, begun, continuation.init(problems, status=begun.status))
+        problem, status = collocation.begin(s.model, scheme, config, dt, s.start, s.state, status)
+        solve = continuation.init(searched(problem, status), status=status)
+        return _Slot(lane, k, state, control, s.start, problem.eq, problem.direction, status, solve)
 
     def end(slot: _Slot, ready) -> tuple[State, StepInfo]:
-        start = step.prepare_again(model, slot.control, slot.state, slot.start, slot.begun.status)
+        s = step.prepare_again(model, slot.control, slot.state, slot.start, slot.before)
         status = jnp.where(ready, slot.solve.status, jnp.int8(Status.FROZEN))
         found = slot.solve._replace(status=status, iterations=jnp.where(ready, slot.solve.iterations, 0))
-        outcome = collocation.end(start.model, scheme, how, slot.start, slot.begun.eq, found)
-        return step.finish(how, options.failed_gradient, dt, slot.state, start, outcome)
+        problem = problem_of(s.model, scheme, config, slot.start, slot.eq, slot.direction)
+        return step.finish(config, options.failed_gradient, dt, slot.state, s, collocation.end(scheme, problem, found))
 
     def commit(f: _BatchState) -> _BatchState:
         slots, passes, used = _until_ready(iterated, f, n, fraction)
@@ -122,11 +126,6 @@ def run(
     q, v, info = _filled(flight.written, flight.last, n_steps)
     busy = jnp.mean(flight.used.astype(model.dtype)) / jnp.maximum(1, flight.passes)
     return q, v, info, flight.ends, flight.passes, flight.rounds, busy
-
-
-def _family(model: Model, scheme: Scheme, config: SolverConfig, start: StepStart, begun: collocation.Begun):
-    equations = collocation.equations(model, scheme, config, start, begun.eq)
-    return problem.family(model, config, start, equations, begun.direction, begun.status)
 
 
 def _until_ready(iterated: Callable, f: _BatchState, n: int, fraction: float) -> tuple[_Slot, jax.Array, jax.Array]:

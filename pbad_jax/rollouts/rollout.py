@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pbad_jax.errors import OptionError
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.rollouts.inputs import checked_rollout
 from pbad_jax.rollouts.progress import report_progress
 from pbad_jax.step.info import StepInfo
-from pbad_jax.step.options import Options
+from pbad_jax.step.options import Options, check_options
 from pbad_jax.step.step import make_step
 
 
@@ -49,8 +48,7 @@ def rollout(
     Raises:
         StateError: shapes; OptionError: no options, or a bad n_steps.
     """
-    if not isinstance(options, Options):
-        raise OptionError(f"rollout needs options=Options(dt=...); got {options!r:.60}")
+    options = check_options(options, "rollout")
     controls, n_steps = checked_rollout(model, state, controls, n_steps)
     return _rollout(model, state, controls, n_steps, options, bool(report_progress.wanted(progress)))
 

@@ -8,13 +8,13 @@ How the root was found plays no part: no loop is unrolled, and what has to be ke
 rule is linear in dθ, so JAX transposes it for reverse mode; and since the root inside the rule carries the rule again,
 it can be differentiated as often as J and r can.
 
-`attach` is a primitive of its own. With jax.custom_jvp second derivatives through jax.lax.scan would be wrong without a
+`root` is a primitive of its own. With jax.custom_jvp second derivatives through jax.lax.scan would be wrong without a
 word: what scan takes out of its loop is evaluated without the rule (JaxprTrace.process_custom_jvp_call, jax 0.10).
 """
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,84 +22,87 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from pbad_jax.solver.problem import Problem
+
 KEPT = "root"  # the name of what reverse mode keeps of a solve, for jax.checkpoint policies
 
+_root_p = Primitive("implicit_root")
+_root_p.multiple_results = True
 
-class Rule(NamedTuple):
-    """A family of square systems; its functions may close over nothing that is traced.
 
-    residual: (θ, x) -> r (n,). solve: (θ, x, b (n,)) -> J⁻¹ b, J differentiable. retract: (θ, x, δ (n,)) -> x.
+def root(problem: Problem, x: Any, good: jax.Array) -> Any:
+    """The root x of a problem at h = 1, found in whatever way, as a function of all that the problem depends on.
+
+    Where it is not `good` it has no derivative, and no matrix that could be singular is factored: so it touches no
+    other lane.
     """
-
-    residual: Callable
-    solve: Callable
-    retract: Callable
-
-
-_attach_p = Primitive("implicit_root")
+    leaves, tree = jax.tree.flatten(((problem, good), x))
+    found = _root_p.bind(*leaves, tree=tree, n=len(jax.tree.leaves(x)), lanes=())
+    return jax.tree.unflatten(jax.tree.structure(x), found)
 
 
-_attach_p.multiple_results = True
+def _residual(theta, x):
+    problem, _ = theta
+    return problem.residual(x, 1.0)[0]
 
 
-def attach(rule: Rule, theta: Any, x: Any) -> Any:
-    """The root x, found in whatever way, as a function of θ."""
-    leaves, tree = jax.tree.flatten((theta, x))
-    n = len(jax.tree.leaves(x))
-    return jax.tree.unflatten(jax.tree.structure(x), _attach_p.bind(*leaves, rule=rule, tree=tree, n=n))
+def _solve(theta, x, b):
+    problem, good = theta
+    return problem.solve_at_root(x, good, b)
 
 
-def _root_of(*leaves, rule, tree, n):
+def _retract(theta, x, delta):
+    problem, _ = theta
+    return problem.retract(x, delta)
+
+
+def _mapped(f: Callable, lanes: tuple, theta, *rest):
+    """`f` over the lanes that θ and the rest have; `lanes`: axes of θ's leaves in each vmap, the innermost first."""
+    if not lanes:
+        return f(theta, *rest)
+    leaves, tree = jax.tree.flatten(theta)
+    axes = (list(lanes[-1]),) + (0,) * len(rest)
+    each = lambda leaves, *rest: _mapped(f, lanes[:-1], jax.tree.unflatten(tree, leaves), *rest)  # noqa: E731
+    return jax.vmap(each, axes)(leaves, *rest)
+
+
+def _root_of(*leaves, tree, n, lanes):
     """The last n leaves: those of x."""
-    del rule, tree
+    del tree, lanes
     return list(leaves[len(leaves) - n :])
 
 
-def _jvp(leaves, tangents, *, rule, tree, n):
-    found = _attach_p.bind(*leaves, rule=rule, tree=tree, n=n)
+def _jvp(leaves, tangents, *, tree, n, lanes):
+    found = _root_p.bind(*leaves, tree=tree, n=n, lanes=lanes)
     theta, _ = jax.tree.unflatten(tree, leaves)
     x = jax.tree.unflatten(tree.children()[1], found)
     change = [ad.instantiate_zeros(t) for t in tangents[: len(leaves) - n]]
-    _, change = jax.jvp(lambda t: rule.residual(t, x), (theta,), (jax.tree.unflatten(tree.children()[0], change),))
-    delta = -rule.solve(theta, x, change)
-    _, moved = jax.jvp(lambda d: rule.retract(theta, x, d), (jnp.zeros_like(delta),), (delta,))
+    change = jax.tree.unflatten(tree.children()[0], change)
+    _, change = jax.jvp(lambda t: _mapped(_residual, lanes, t, x), (theta,), (change,))
+    delta = -_mapped(_solve, lanes, theta, x, change)
+    _, moved = jax.jvp(lambda d: _mapped(_retract, lanes, theta, x, d), (jnp.zeros_like(delta),), (delta,))
     return found, jax.tree.leaves(moved)
 
 
-def _batch(leaves, axes, *, rule, tree, n):
-    """Lanes: the same family with its functions mapped over them."""
+def _batch(leaves, axes, *, tree, n, lanes):
+    """Lanes: the same with its functions mapped over them."""
     size = next(x.shape[a] for x, a in zip(leaves, axes) if a is not None)
     leaves = [x if a is None else jnp.moveaxis(x, a, 0) for x, a in zip(leaves, axes)]
     k = len(leaves) - n
     leaves[k:] = [jnp.broadcast_to(x, (size, *x.shape)) if a is None else x for x, a in zip(leaves[k:], axes[k:])]
-    lanes = tuple(None if a is None else 0 for a in axes[:k])
-    mapped = Rule(*(functools.partial(_mapped, f, lanes) for f in rule))
-    return _attach_p.bind(*leaves, rule=mapped, tree=tree, n=n), [0] * n
+    more = tuple(None if a is None else 0 for a in axes[:k])
+    return _root_p.bind(*leaves, tree=tree, n=n, lanes=(*lanes, more)), [0] * n
 
 
-def _mapped(f: Callable, lanes: tuple, theta, *rest):
-    leaves, tree = jax.tree.flatten(theta)
-    axes = (list(lanes),) + (0,) * len(rest)
-    return jax.vmap(lambda leaves, *rest: f(jax.tree.unflatten(tree, leaves), *rest), axes)(leaves, *rest)
-
-
-_attach_p.def_impl(_root_of)
-
-
-_attach_p.def_abstract_eval(_root_of)
-
-
-mlir.register_lowering(_attach_p, mlir.lower_fun(_root_of, multiple_results=True))
-
-
-ad.primitive_jvps[_attach_p] = _jvp
-
-
-batching.primitive_batchers[_attach_p] = _batch
+_root_p.def_impl(_root_of)
+_root_p.def_abstract_eval(_root_of)
+mlir.register_lowering(_root_p, mlir.lower_fun(_root_of, multiple_results=True))
+ad.primitive_jvps[_root_p] = _jvp
+batching.primitive_batchers[_root_p] = _batch
 
 
 def constant(x: Any, good: jax.Array, derivative: str) -> Any:
-    """X where something failed: its derivative is "zero", or where not `good` "nan"."""
+    """x where something failed: its derivative is "zero", or where not `good` "nan"."""
     if derivative == "zero":
         return jax.lax.stop_gradient(x)
     return jax.tree.map(functools.partial(_poisoned, good), x)
@@ -118,7 +121,7 @@ def _poisoned_jvp(primals, tangents):
 
 
 def keep(x: Any) -> Any:
-    """X without derivatives, marked as what reverse mode keeps."""
+    """x without derivatives, marked as what reverse mode keeps."""
     return jax.tree.map(lambda leaf: checkpoint_name(jax.lax.stop_gradient(leaf), KEPT), x)
 
 

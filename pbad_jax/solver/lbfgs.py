@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import optax
 
 from pbad_jax.errors import Status
-
-RUNNING = -1
-
+from pbad_jax.solver.levenberg_marquardt import RUNNING, Settings, SolveState
+from pbad_jax.solver.problem import Problem
 
 MEMORY = 10  # pairs of differences kept
 
@@ -34,10 +33,48 @@ class State(NamedTuple):
     memory: optax.OptState
     value: jax.Array
     gradient: jax.Array  # (n,)
+    correction: jax.Array  # (n,) the last change of y
     norm: jax.Array
     stuck: jax.Array  # () int32
     iterations: jax.Array  # () int32
     status: jax.Array  # () int8
+
+
+def solve(problem: Problem, settings: Settings, *, status: jax.Array | int) -> SolveState:
+    """The root of a problem at h = 1, by its merit where it has one, else by ½‖L⁻¹ r‖².
+
+    In whitened exponential coordinates y about the first guess. In what comes back `newton` is the last correction.
+    """
+    origin = problem.guess(None, 0.0, 1.0)
+
+    def point(y):
+        delta = problem.unwhiten(y)
+        return problem.retract(origin, delta), delta
+
+    def objective(y):
+        x, delta = point(y)
+        r, terms = problem.residual(x, 1.0)
+        value = problem.merit(x, 1.0)
+        if value is not None:
+            return value, problem.whiten(problem.in_chart(r, delta))
+        white = problem.whiten(r)
+        slope = problem.matrix(terms).T @ problem.unwhiten(white)
+        return 0.5 * white @ white, problem.whiten(problem.in_chart(slope, delta))
+
+    def norm(y, value):
+        x, _ = point(y)
+        if problem.merit(x, 1.0) is None:
+            return jnp.sqrt(2.0 * value)
+        return problem.norm(problem.residual(x, 1.0)[0])
+
+    r, _ = jax.eval_shape(lambda x: problem.residual(x, 1.0), origin)
+    y = jnp.zeros(r.shape, r.dtype)
+    found = minimise(objective, norm, settings.tolerance, settings.max_iterations, y, status=status)
+    x, _ = point(found.y)
+    r, terms = problem.residual(x, 1.0)
+    newton, zero = problem.unwhiten(found.correction), jnp.zeros((), r.dtype)
+    J, none = problem.matrix(terms), jnp.zeros((), jnp.int32)
+    return SolveState(x, r, J, found.norm, found.value, x, newton, zero, none, found.iterations, found.status)
 
 
 def minimise(
@@ -47,7 +84,7 @@ def minimise(
     max_iterations: int,
     y: jax.Array,
     *,
-    status: jax.Array,
+    status: jax.Array | int,
 ) -> State:
     """Iterate from y (n,) until norm(y, value) ≤ tolerance. Under vmap this waits for the slowest lane.
 
@@ -74,16 +111,16 @@ def minimise(
         lower = value < s.value
         stuck = jnp.where(lower, 0, s.stuck + 1).astype(jnp.int32)
         reached = norm(y, value)
-        there = (y, memory, value, gradient, reached)
-        back = (s.y, method.init(s.y), s.value, s.gradient, s.norm)
+        there = (y, memory, value, gradient, y - s.y, reached)
+        back = (s.y, method.init(s.y), s.value, s.gradient, s.correction, s.norm)
         status = jnp.int8(RUNNING)
         status = jnp.where(s.iterations + 1 >= max_iterations, jnp.int8(Status.MAX_ITER), status)
         status = jnp.where(stuck >= STUCK, jnp.int8(Status.STALLED), status)
         status = jnp.where(~finite, jnp.int8(Status.NONFINITE_EVAL), status)
         status = jnp.where(finite & (reached <= tolerance), jnp.int8(Status.CONVERGED), status)
         best = jax.tree.map(lambda a, b: jnp.where(lower, a, b), there, back)
-        y, memory, value, gradient, reached = best
-        after = State(y, memory, value, gradient, reached, stuck, s.iterations + 1, status)
+        y, memory, value, gradient, correction, reached = best
+        after = State(y, memory, value, gradient, correction, reached, stuck, s.iterations + 1, status)
         return jax.tree.map(lambda new, old: jnp.where(s.status == RUNNING, new, old), after, s)
 
     value, gradient = objective(y)
@@ -91,5 +128,5 @@ def minimise(
     status = jnp.asarray(status, jnp.int8)
     bad = ~(jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient)))
     status = jnp.where((status == RUNNING) & bad, jnp.int8(Status.NONFINITE_EVAL), status)
-    first = State(y, method.init(y), value, gradient, norm(y, value), zero, zero, status)
+    first = State(y, method.init(y), value, gradient, jnp.zeros_like(y), norm(y, value), zero, zero, status)
     return jax.lax.while_loop(lambda s: s.status == RUNNING, iterate, first)

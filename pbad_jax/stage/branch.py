@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.atom import sweeps
+from pbad_jax.atom import operator
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import batched, rotations
 from pbad_jax.model.model import Model
@@ -24,10 +24,8 @@ def is_connected(det_C: float, model: Model, J) -> jax.Array:
     is, the root minimises the energy). Several: det J has to have the sign that it had there. Only asked where a joint
     has turned by more than LARGE_TURN: radau(1), say, has a root at which a fast rotor runs backwards.
     """
-    if isinstance(J, sweeps.NewtonMatrix):
-        return sweeps.is_positive_definite(model, J)
-    if J.shape[0] == model.nv:
-        return jnp.all(jnp.isfinite(batched.cholesky(0.5 * (J + J.T)).factor))
+    if not isinstance(J, jax.Array) or J.shape[0] == model.nv:
+        return operator.is_positive_definite(model, J)
     return batched.sign_of_determinant(J) * np.sign(det_C) ** model.nv > 0
 
 

@@ -20,16 +20,20 @@ of A_i is −e_i F(q_m).
 
 The equation is written for a step of length h dt, 0 < h ≤ 1 (solver/continuation.py follows its root from h = 0): what
 is known is a polynomial in h, and h = 1 is the step itself.
+
+Read next: solver/levenberg_marquardt.py.
 """
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
 from pbad_jax.atom import operator
-from pbad_jax.atom.operator import TWINS
+from pbad_jax.atom.operator import Operator
 from pbad_jax.forces.force import Instant, Load, Start, acting, field_of, instant, total_load, total_potential
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Field
@@ -41,7 +45,13 @@ from pbad_jax.model.state import State
 from pbad_jax.schemes import Scheme
 
 
-class StepStart(NamedTuple):
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["q", "v", "L", "frames", "origin", "V", "mass", "metric", "potential", "time", "control"],
+    meta_fields=["recurrence"],
+)
+@dataclasses.dataclass(frozen=True)
+class StepStart:
     """Everything at the start of a step, time k."""
 
     q: jax.Array  # (nq,) q_k
@@ -50,11 +60,12 @@ class StepStart(NamedTuple):
     frames: transforms.Frames  # about `origin`
     origin: jax.Array  # (3,) m, the centre of mass
     V: Field  # rates
-    mass: jax.Array | None  # (nv,nv) mass matrix
-    metric: batched.CholeskyFactor | None  # of the mass matrix
+    mass: Operator  # the mass matrix
+    metric: batched.CholeskyFactor | None  # of a dense mass matrix
     potential: jax.Array  # () J, of all forces that have one
     time: jax.Array
     control: jax.Array  # (nu,)
+    recurrence: str  # of atom/operator.py, for the whole step
 
 
 class StageEquation(NamedTuple):
@@ -77,23 +88,21 @@ class StageFields(NamedTuple):
     frames: transforms.Frames
 
 
-def step_start(
-    model: Model, state: "State | StepStart", control, *, twin: str = "parallel", dense: bool = True
-) -> StepStart:
-    """What is constant during a step from `state` (its q, v and time); without `dense` no (nv,nv) matrix is made."""
+def step_start(model: Model, state: State | StepStart, control, recurrence: str = "parallel") -> StepStart:
+    """What is constant during a step from `state` (its q, v and time)."""
     L = transforms.local_transforms(model, state.q)
-    T = TWINS[twin].world_transforms(model, L)
+    T = operator.world_transforms(model, L, recurrence)
     origin = transforms.center_of_mass(model, T)
     f = transforms.with_screws(model, transforms.shift(T, origin), L)
     V = Field(transforms.velocity_field(model, f, state.v), joint_field.rate(model, state.v))
-    mass = TWINS[twin].mass_matrix(model, f) if dense else None
-    metric = None if mass is None else batched.cholesky(jax.lax.stop_gradient(mass))
+    mass = operator.mass(model, f, recurrence)
+    metric = batched.cholesky(jax.lax.stop_gradient(mass)) if isinstance(mass, jax.Array) else None
     U = total_potential(model, instant(state.q, state.v, T, V.T, state.time, control))
-    return StepStart(state.q, state.v, L, f, origin, V, mass, metric, U, state.time, control)
+    return StepStart(state.q, state.v, L, f, origin, V, mass, metric, U, state.time, control, recurrence)
 
 
 def collocation(model: Model, scheme: Scheme, dt, start: StepStart, z_h: jax.Array | None) -> StageEquation:
-    """The Equation of radau and legendre; z_h (nq,) is the increment to the history node, where there is one."""
+    """The StageEquation of radau and legendre; z_h (nq,) is the increment to the history node, where there is one."""
     dtype = start.q.dtype
     nodes, C, D = (jnp.asarray(x, dtype) for x in (scheme.nodes, scheme.C, scheme.D))
     on = _outer(scheme.e, jax.tree.map(lambda x: dt * x, start.V)) if any(scheme.e) else None
@@ -218,31 +227,16 @@ def _scaled(load: Load, dt) -> Load:
     )
 
 
-def residual(
-    model: Model, start: StepStart, eq: StageEquation, z: jax.Array, *, twin: str = "parallel", dense=True
-) -> jax.Array:
-    """dt² r (m·nv,) at the increments z (m,nq), kg m² or kg; without `dense` by sweeps, for one stage."""
-    return evaluate(model, start, eq, z, 1.0, twin=twin, dense=dense)[0]
-
-
 def evaluate(
-    model: Model,
-    start: StepStart,
-    eq: StageEquation,
-    z: jax.Array,
-    h: Any = 1.0,
-    *,
-    twin: str = "parallel",
-    dense: bool = True,
-    regime: str = "tangent",
+    model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h: Any = 1.0, regime: str = "tangent"
 ) -> tuple[jax.Array, StageTerms]:
     """(h dt)² r (m·nv,) at the increments z (m,nq), kg m² or kg, and the StageTerms of its matrix.
 
-    `regime`: of the laws with kinks (forces/force.py). Without `dense` by
-    sweeps, for one stage.
+    `regime`: of the laws with kinks (forces/force.py).
     """
+    chex.assert_shape(z, (len(eq.nodes), model.nq))
     t = _stage_terms(model, start, eq, z, h, regime)
-    r = jax.vmap(lambda f, A_i: operator.pullback(model, f, A_i, twin=twin, dense=dense))(t.frames, t.A)
+    r = jax.vmap(lambda f, A_i: operator.pullback(model, f, A_i, start.recurrence))(t.frames, t.A)
     return (r + t.joint_r).reshape(-1), t
 
 
@@ -262,17 +256,21 @@ def energy(model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h: A
 
 
 def stage_rates(eq: StageEquation, st: StageFields) -> Field:
-    """Dt V_i of the stages."""
+    """dt V_i of the stages."""
     known = _known(eq.rate, 1.0, st.delta)
     return jax.tree.map(lambda x, y: jnp.tensordot(eq.D, x, axes=1) + y, st.delta, known)
 
 
-def end_velocity(model: Model, eq: StageEquation, st: StageFields, mass: operator.Mass, **how) -> jax.Array:
-    """The rate of the field at the end node, projected: v_{k+1} = mass⁻¹ ∂I(V_end, q_{k+1})/∂q_b. (nv,).
+def end_velocity(
+    model: Model, start: StepStart, eq: StageEquation, st: StageFields
+) -> tuple[jax.Array, transforms.Frames, Operator]:
+    """The rate of the field at the end node, projected: v_{k+1} = mass⁻¹ ∂I(V_end, q_{k+1})/∂q_b.
 
-    `mass` is that of the end. `how`: the twin, and whether dense matrices are wanted, as in atom/operator.py.
+    Returns:
+        v (nv,), and the frames and the mass matrix at the end.
     """
     V, f = jax.tree.map(lambda x: x[-1], (stage_rates(eq, st), st.frames))
-    p = operator.pullback(model, f, matmul(V.T, model.second_moment), **how)
+    mass = operator.mass(model, f, start.recurrence)
+    p = operator.pullback(model, f, matmul(V.T, model.second_moment), start.recurrence)
     p = p + model.armature * joint_field.pullback(model, st.z[-1], V.joint)
-    return operator.solve(model, mass, p) / eq.dt
+    return operator.solve(model, mass, p) / eq.dt, f, mass

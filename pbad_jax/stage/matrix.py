@@ -1,154 +1,159 @@
-"""The Newton matrix of the stage equation, from the StageTerms of its residual: dense, or as what the sweeps take."""
+"""The Newton matrix of the stage equation, from the StageTerms of its residual.
 
-from typing import Any
+What forces and armature add in the joints is made once, as JointTerms; then it is laid out dense, or handed to the
+sweeps, which take one stage and no coupling of joints or links (dynamics.instant.coupling).
+"""
+
+import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from pbad_jax.atom import sweeps
-from pbad_jax.atom.operator import TWINS
+from pbad_jax.atom.operator import RECURRENCES, Operator
+from pbad_jax.atom.sweeps import NewtonMatrix
 from pbad_jax.dynamics import point_forces
 from pbad_jax.forces.force import Load
-from pbad_jax.kinematics import joint_field, transforms
+from pbad_jax.kinematics import joint_field
+from pbad_jax.kinematics.joint_field import Slopes
+from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
 from pbad_jax.math.small import matmul
 from pbad_jax.model.model import Model
-from pbad_jax.stage.equation import StageEquation, StageTerms, StepStart, evaluate
+from pbad_jax.stage.equation import StageEquation, StageTerms, StepStart
 
 
-def residual_and_matrix(
-    model: Model,
-    start: StepStart,
-    eq: StageEquation,
-    z: jax.Array,
-    h: Any = 1.0,
-    *,
-    twin: str = "parallel",
-    regime: str = "tangent",
-) -> tuple[jax.Array, jax.Array]:
-    """`evaluate`, and the `matrix`."""
-    r, terms = evaluate(model, start, eq, z, h, twin=twin, regime=regime)
-    return r, matrix(model, eq, terms, twin=twin)
+class JointTerms(NamedTuple):
+    """What the joints add to the blocks J_ij: on the diagonal, on the balls, and between joints."""
+
+    diagonal: jax.Array  # (m,m,nv)
+    balls: jax.Array | None  # (m,m,nball,3,3); None: there are none
+    full: jax.Array | None  # (m,m,nv,nv); None: nothing couples joints
 
 
-def residual_and_tree(
-    model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h: Any = 1.0, *, regime: str = "tangent"
-) -> tuple[jax.Array, sweeps.NewtonMatrix]:
-    """`evaluate` for one stage, and the `tree_matrix`, in O(N)."""
-    r, terms = evaluate(model, start, eq, z, h, dense=False, regime=regime)
-    return r, tree_matrix(model, eq, terms)
-
-
-def matrix(model: Model, eq: StageEquation, t: StageTerms, *, twin: str = "parallel") -> jax.Array:
-    """(h dt)² J (m·nv, m·nv), kg m² or kg."""
+def newton_matrix(model: Model, start: StepStart, eq: StageEquation, t: StageTerms) -> Operator:
+    """(h dt)² J (m·nv, m·nv), kg m² or kg; for the sweeps as they take it, m = 1."""
+    if start.recurrence == "sweeps":
+        return _for_sweeps(model, eq, t)
     m, nv = len(t.z), model.nv
-    blocks = _inertial_blocks(model, TWINS[twin], eq.C, t.frames, t.A)
-    blocks = blocks + _rows(model.armature, joint_field.full(model, t.accel))
-    if t.load.dtau_dq is not None:
-        blocks = blocks - jnp.eye(m, dtype=t.z.dtype)[:, :, None, None] * _full(t.load.dtau_dq)[:, None]
-    if t.load.dtau_dv is not None:
-        blocks = blocks - _product(t.load.dtau_dv, joint_field.full(model, t.rate))
+    blocks = _inertial_blocks(model, RECURRENCES[start.recurrence], eq.C, t.frames, t.A)
+    blocks = blocks + _laid_out(model, _joint_terms(model, t, coupled=True))
     if t.load.point_forces:
-        blocks = blocks + _pull_blocks(model, eq.D, t)
-    if t.end is not None:
-        blocks = blocks.at[:, -1].add(_impulse_blocks(model, t))
-    blocks = _exponential_coordinates(model, blocks, t.joint_r)
+        blocks = blocks - _point_blocks(model, eq.D, t)
+    if t.end is not None and t.end.point_forces:
+        blocks = blocks.at[:, -1].add(-t.impulse[:, None, None] * _impulse_column(model, t, t.end))
     return jnp.moveaxis(blocks, 2, 1).reshape(m * nv, m * nv)
 
 
-def _pull_blocks(model: Model, D: jax.Array, t: StageTerms) -> jax.Array:
-    """What the points' forces add at the stages: −([i = j] ∂f/∂P + D_ij ∂f/∂V), (m,m,nv,nv)."""
+def _for_sweeps(model: Model, eq: StageEquation, t: StageTerms) -> NewtonMatrix:
+    joint = jax.tree.map(lambda x: x[0, 0], _joint_terms(model, t, coupled=False))
+    f, load = jax.tree.map(lambda x: x[0], (t.frames, t.load))
+    parts, slopes = list(load.point_forces), _weighted(load, eq.D[0, 0])
+    if t.end is not None:
+        parts, slopes = parts + list(t.end.point_forces), slopes + _weighted(t.end, 1.0)
+    form = point_forces.total_link_form(model, f, f, parts, slopes)
+    diagonal = joint.diagonal.at[tree(model.topology).ball_v].set(0.0) if joint.balls is not None else joint.diagonal
+    return NewtonMatrix(f, eq.C[0, 0], t.A[0], diagonal, joint.balls, None if form is None else -form)
+
+
+# --- joints ----------------------------------------------------------------------------------------------
+
+
+def _joint_terms(model: Model, t: StageTerms, *, coupled: bool) -> JointTerms:
+    """Armature, the slopes of joint forces, and what exponential coordinates add on balls, −½ [r]."""
+    balls, same = tree(model.topology).ball_v, jnp.eye(len(t.z), dtype=t.z.dtype)
+    terms = JointTerms(model.armature * t.accel.scalar[..., None], None, None)
+    if t.accel.balls is not None:
+        curl = 0.5 * same[:, :, None, None, None] * rotations.hat(t.joint_r[:, balls])[:, None]
+        terms = terms._replace(balls=model.armature[balls][..., None] * t.accel.balls - curl)
+    terms = _less(model, terms, t.load.dtau_dq, _identity(model, same), coupled=coupled)
+    terms = _less(model, terms, t.load.dtau_dv, t.rate, coupled=coupled)
+    if t.end is None:
+        return terms
+    by_q, by_v = (None if x is None else x[None] for x in (t.end.dtau_dq, t.end.dtau_dv))
+    column = (t.impulse[:, None] * same[-1])[..., None]  # the end of the step acts on all stages
+    rate = Slopes(column[..., 0], None)
+    if terms.balls is not None:
+        rate = rate._replace(balls=column[..., None, None] * joint_field.log_slopes(model, t.z[-1]))
+    terms = _less(model, terms, by_q, _identity(model, column[..., 0]), coupled=coupled)
+    return _less(model, terms, by_v, rate, coupled=coupled)
+
+
+def _identity(model: Model, W: jax.Array) -> Slopes:
+    """The derivative W_ij E of W_ij z_j."""
+    nball = len(tree(model.topology).balls)
+    eye = jnp.broadcast_to(jnp.eye(3, dtype=W.dtype), (nball, 3, 3))
+    return Slopes(W, W[:, :, None, None, None] * eye if nball else None)
+
+
+def _less(model: Model, terms: JointTerms, slope: jax.Array | None, by_z: Slopes, *, coupled: bool) -> JointTerms:
+    """terms − slope_i by_z_ij, of a joint force's derivative (m,nv) or (m,nv,nv).
+
+    Of the latter, where joints are not `coupled`, the diagonal and the blocks of the balls.
+    """
+    if slope is None:
+        return terms
+    if slope.ndim == 3 and coupled:
+        more = joint_field.chained(model, slope, by_z)
+        return terms._replace(full=-more if terms.full is None else terms.full - more)
+    diagonal, blocks = jax.vmap(lambda x: joint_field.on_joints(model, x))(slope)
+    terms = terms._replace(diagonal=terms.diagonal - diagonal[:, None] * by_z.scalar[..., None])
+    if terms.balls is None or by_z.balls is None:
+        return terms
+    return terms._replace(balls=terms.balls - matmul(blocks[:, None], by_z.balls))
+
+
+def _laid_out(model: Model, terms: JointTerms) -> jax.Array:
+    """As (m,m,nv,nv)."""
+    blocks = terms.diagonal[..., None] * jnp.eye(model.nv, dtype=terms.diagonal.dtype)
+    blocks = joint_field.with_ball_blocks(model, blocks, terms.balls)
+    return blocks if terms.full is None else blocks + terms.full
+
+
+# --- points of the links ---------------------------------------------------------------------------------
+
+
+def _weighted(load: Load, weight) -> list:
+    """∂f/∂P + weight ∂f/∂V of every part of a load, of what there is."""
+
+    def one(df_dP: jax.Array | None, df_dV: jax.Array | None) -> jax.Array | None:
+        if df_dV is None:
+            return df_dP
+        return weight * df_dV if df_dP is None else df_dP + weight * df_dV
+
+    return [one(p.df_dP, p.df_dV) for p in load.point_forces]
+
+
+def _point_blocks(model: Model, D: jax.Array, t: StageTerms) -> jax.Array:
+    """What the points' forces add at the stages: [i = j] ∂f/∂P + D_ij ∂f/∂V, (m,m,nv,nv)."""
     m = len(D)
 
     def block(i: int, j: int) -> jax.Array:
-        f_i, f_j = (jax.tree.map(lambda x, k=k: x[k], t.frames) for k in (i, j))
-        here = [jax.tree.map(lambda x: x[i], p) for p in t.load.point_forces]
-        slopes = [weighted_jacobian(p.df_dP if i == j else None, p.df_dV, D[i, j]) for p in here]
-        return -point_forces.total_matrix(model, f_i, f_j, here, slopes)
+        f_i, f_j = (_stage(t.frames, k) for k in (i, j))
+        here = t.load._replace(point_forces=_stage(t.load.point_forces, i))
+        if i != j:
+            here = here._replace(point_forces=tuple(dataclasses.replace(p, df_dP=None) for p in here.point_forces))
+        return point_forces.total_matrix(model, f_i, f_j, list(here.point_forces), _weighted(here, D[i, j]))
 
     return jnp.stack([jnp.stack([block(i, j) for j in range(m)]) for i in range(m)])
 
 
-def weighted_jacobian(df_dP: jax.Array | None, df_dV: jax.Array | None, weight) -> jax.Array | None:
-    """∂f/∂P + weight ∂f/∂V, of what there is."""
-    if df_dV is None:
-        return df_dP
-    return weight * df_dV if df_dP is None else df_dP + weight * df_dV
+def _impulse_column(model: Model, t: StageTerms, end: Load) -> jax.Array:
+    """What the points' forces at the end of the step do to every stage, by the end of the step, (m,nv,nv)."""
+    parts, slopes, last = list(end.point_forces), _weighted(end, 1.0), _stage(t.frames, -1)
+    each = [point_forces.total_matrix(model, _stage(t.frames, i), last, parts, slopes) for i in range(len(t.z))]
+    return jnp.stack(each)
 
 
-def _impulse_blocks(model: Model, t: StageTerms) -> jax.Array:
-    """What acts once a step adds to the last column: by the end of the step only. (m,nv,nv)."""
-    end, m = t.end, len(t.impulse)
-    assert end is not None
-    last = jax.tree.map(lambda x: x[-1], t.frames)
-    slopes = [weighted_jacobian(p.df_dP, p.df_dV, 1.0) for p in end.point_forces]
-    out = []
-    for i in range(m):
-        f = jax.tree.map(lambda x, i=i: x[i], t.frames)
-        out.append(-point_forces.total_matrix(model, f, last, list(end.point_forces), slopes))
-    joint = _joint_jacobian(model, end, t.z[-1])
-    return t.impulse[:, None, None] * (jnp.stack(out) - joint[None])
+def _stage(x, i: int):
+    return jax.tree.map(lambda leaf: leaf[i], x)
 
 
-def _joint_jacobian(model: Model, end: Load, z: jax.Array) -> jax.Array:
-    """∂τ/∂q + ∂τ/∂v̄ ∂v̄/∂q (nv,nv) at the mean rates v̄ = log(z)/dt."""
-    slope = jnp.zeros((model.nv, model.nv), z.dtype)
-    if end.dtau_dq is not None:
-        slope = slope + joint_field.as_matrix(end.dtau_dq)
-    if end.dtau_dv is not None:
-        slope = slope + joint_field.as_matrix(end.dtau_dv) @ _log_jacobian(model, z)
-    return slope
+# --- inertia ---------------------------------------------------------------------------------------------
 
 
-def _log_jacobian(model: Model, z: jax.Array) -> jax.Array:
-    """∂ log(z)/∂z (nv,nv): the identity, and Jr⁻¹ on the balls."""
-    t, out = tree(model.topology), jnp.eye(model.nv, dtype=z.dtype)
-    if not t.balls.size:
-        return out
-    return out.at[t.ball_v[:, :, None], t.ball_v[:, None, :]].set(_ball_log_jacobians(model, z))
-
-
-def _ball_log_jacobians(model: Model, z: jax.Array) -> jax.Array:
-    return rotations.right_jacobian_inverse(rotations.quaternion_log(z[tree(model.topology).ball_q]))
-
-
-def tree_matrix(model: Model, eq: StageEquation, t: StageTerms) -> sweeps.NewtonMatrix:
-    """(h dt)² J for one stage as a sweeps.Matrix, in O(N).
-
-    No force may couple joints or links (dynamics.instant.coupling): of the derivatives of joint forces it takes the
-    diagonal and the blocks of the balls, and points' forces have to stay on their link.
-    """
-    balls = tree(model.topology).ball_v
-    f, A, joint_r, load = jax.tree.map(lambda x: x[0], (t.frames, t.A, t.joint_r, t.load))
-    by_q, by_q_balls = joint_field.on_joints(model, load.dtau_dq)
-    by_v, by_v_balls = joint_field.on_joints(model, load.dtau_dv)
-    d = model.armature * t.accel.scalar[0, 0] - by_q - by_v * t.rate.scalar[0, 0]
-    blocks = None
-    if t.accel.balls is not None and t.rate.balls is not None:
-        blocks = model.armature[balls][..., None] * t.accel.balls[0, 0]
-        blocks = blocks - 0.5 * rotations.hat(joint_r[balls])
-        blocks = blocks - by_q_balls - matmul(by_v_balls, t.rate.balls[0, 0])
-    parts, slopes = (
-        list(load.point_forces),
-        [weighted_jacobian(p.df_dP, p.df_dV, eq.D[0, 0]) for p in load.point_forces],
-    )
-    if t.end is not None:
-        parts, slopes = (
-            parts + list(t.end.point_forces),
-            slopes + [weighted_jacobian(p.df_dP, p.df_dV, 1.0) for p in t.end.point_forces],
-        )
-        by_q, by_q_balls = joint_field.on_joints(model, t.end.dtau_dq)
-        by_v, by_v_balls = joint_field.on_joints(model, t.end.dtau_dv)
-        d = d - by_q - by_v
-        if blocks is not None:
-            blocks = blocks - by_q_balls - matmul(by_v_balls, _ball_log_jacobians(model, t.z[0]))
-    form = point_forces.total_link_form(model, f, f, parts, slopes)
-    d = d if blocks is None else d.at[balls].set(0.0)
-    return sweeps.NewtonMatrix(f, eq.C[0, 0], A, d, blocks, None if form is None else -form)
-
-
-def _inertial_blocks(model: Model, recurrence, C: jax.Array, f: transforms.Frames, A: jax.Array) -> jax.Array:
+def _inertial_blocks(model: Model, recurrence, C: jax.Array, f: Frames, A: jax.Array) -> jax.Array:
     """C_ij ∂²I(q_i,q_j)/∂q_i∂q_j + [i = j] Σ <∂²T, A_i>, (m,m,nv,nv); blocks below the diagonal by transposition."""
     m = C.shape[0]
     pairs = [(i, j) for i in range(m) for j in range(i, m)]
@@ -163,35 +168,3 @@ def _inertial_blocks(model: Model, recurrence, C: jax.Array, f: transforms.Frame
         row[i] = row[i] + K[i]
         rows.append(jnp.stack(row))
     return jnp.stack(rows)
-
-
-def _full(d: jax.Array) -> jax.Array:
-    """Diagonals (m,nv) to matrices (m,nv,nv); matrices unchanged."""
-    return d if d.ndim == 3 else d[..., None] * jnp.eye(d.shape[-1], dtype=d.dtype)[None]
-
-
-def _product(d: jax.Array, by_z: jax.Array) -> jax.Array:
-    """∂τ_i/∂v_i ∂v_i/∂z_j, (m,m,nv,nv), for diagonal or full factors."""
-    if by_z.ndim == 2:
-        return by_z[:, :, None, None] * _full(d)[:, None]
-    if d.ndim == 2:
-        return d[:, None, :, None] * by_z
-    return jnp.einsum("ixk,ijky->ijxy", d, by_z)
-
-
-def _rows(armature: jax.Array, by_z: jax.Array) -> jax.Array:
-    """Armature ∘ ∂a_i/∂z_j, (m,m,nv,nv)."""
-    if by_z.ndim == 2:
-        return by_z[:, :, None, None] * jnp.diag(armature)[None, None]
-    return armature[None, None, :, None] * by_z
-
-
-def _exponential_coordinates(model: Model, blocks: jax.Array, joint_r: jax.Array) -> jax.Array:
-    """Joint forces on balls give derivatives of body components; in exponential coordinates: − ½ [r]."""
-    t = tree(model.topology)
-    if not t.balls.size:
-        return blocks
-    m = blocks.shape[0]
-    stage = jnp.arange(m)[:, None, None, None]
-    rows, columns = t.ball_v[None, :, :, None], t.ball_v[None, :, None, :]
-    return blocks.at[stage, stage, rows, columns].add(-0.5 * rotations.hat(joint_r[:, t.ball_v]))

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.dynamics.instant import instant_of
-from pbad_jax.forces.force import Instant, Load, field_of, is_conservative
+from pbad_jax.forces.force import Instant, Load, acts_at, field_of, is_conservative
 from pbad_jax.kinematics import joint_field, manifold
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
@@ -13,7 +13,7 @@ from pbad_jax.stage.equation import StageEquation, StageFields, StepStart
 
 
 def stage_work(model: Model, start: StepStart, eq: StageEquation, st: StageFields) -> jax.Array:
-    """Dt × the power at every stage of the forces that act there, (m,nforces) J."""
+    """dt × the power at every stage of the forces that act there, (m,nforces) J."""
     V = equation.stage_rates(eq, st)
     v = jax.vmap(lambda z_i, u: joint_field.pullback(model, z_i, u))(st.z, V.joint) / eq.dt
     q = jax.vmap(lambda z_i: manifold.compose_increment(model, start.q, z_i))(st.z)
@@ -37,9 +37,8 @@ def power(model: Model, at: Instant, where: str) -> jax.Array:
         total = jnp.zeros((), at.q.dtype) if load.tau is None else load.tau @ at.v
         return total if field is None else total - jnp.sum(field * at.V)
 
-    here = [getattr(f, "at", "stages") == where for f in model.forces]
     zero = jnp.zeros((), at.q.dtype)
-    out = [one(f.load(model, at)) if acts else zero for f, acts in zip(model.forces, here)]
+    out = [one(f.load(model, at)) if acts_at(f) == where else zero for f in model.forces]
     return jnp.stack(out) if out else jnp.zeros(0, at.q.dtype)
 
 

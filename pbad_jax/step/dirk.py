@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.atom import operator
+from pbad_jax.atom.operator import Operator
 from pbad_jax.dynamics.instant import acceleration_field, damped, damping_of, generalised_force
 from pbad_jax.errors import Status
 from pbad_jax.forces.force import total_load
@@ -18,10 +19,11 @@ from pbad_jax.model.state import State
 from pbad_jax.schemes import Dirk
 from pbad_jax.solver import implicit
 from pbad_jax.solver import levenberg_marquardt as lm
-from pbad_jax.stage import equation
+from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.branch import is_continuous
 from pbad_jax.stage.equation import StageEquation, StepStart
-from pbad_jax.stage.problem import SolverConfig, StepResult, displacements, is_small, of_stages, solve, step_result
+from pbad_jax.stage.problem import SolverConfig, StageProblem, solve
+from pbad_jax.stage.result import StepResult, step_result
 from pbad_jax.stage.work import stage_work
 from pbad_jax.step.impulse import Impulse, apply_impulses
 
@@ -105,16 +107,14 @@ def _equation(table: _Table, dt, start: StepStart, i, done: _Done) -> StageEquat
 
 def _stage(model: Model, table: _Table, config: SolverConfig, dt, start: StepStart, i, done: _Done) -> _Done:
     """Solve stage i, and note its rate and its acceleration for those that follow."""
-    how = {"twin": config.twin, "dense": config.dense}
     eq = _equation(table, dt, start, i, done)
-    direction = _guess(model, (table.nodes[i] - table.last[i]) * dt, done)
-    found, stage = solve(model, config, start, of_stages(model, config, start, eq), direction, done.outcome.status)
+    direction = predictor.after_last_stage(model, (table.nodes[i] - table.last[i]) * dt, done.z, done.v, done.a)
+    problem = StageProblem(model, start, eq, direction, config)
+    found, stage = solve(problem, done.outcome.status)
 
-    st = equation.stages(model, start, stage)
-    z, f = stage[0], jax.tree.map(lambda x: x[0], st.frames)
-    mass = operator.mass(model, f, **how)
-    v = equation.end_velocity(model, eq, st, mass, **how)
-    a = _acceleration(model, table.gamma * dt, start, eq, st, v, mass, **how)
+    st, z = equation.stages(model, start, stage), stage[0]
+    v, f, mass = equation.end_velocity(model, start, eq, st)
+    a = _acceleration(model, table.gamma * dt, start, eq, st, v, mass)
     rate = Field(transforms.velocity_field(model, f, v), joint_field.rate(model, v, z))
     second = acceleration_field(model, f, z, v, a)
 
@@ -122,25 +122,12 @@ def _stage(model: Model, table: _Table, config: SolverConfig, dt, start: StepSta
     if config.account:
         work = work + table.weights[i] * stage_work(model, start, eq, st)[0]
     smooth = is_continuous(model, table.nodes[i] * dt, start.v, z, v)
-    ended = _together(done.outcome, step_result(model, config, start, found, z, v, start.q, work), smooth)
+    ended = _together(done.outcome, step_result(problem, found, z, v, start.q, work), smooth)
     return _Done(_put(done.rates, i, rate, dt), _put(done.accelerations, i, second, dt**2), z, v, a, ended)
 
 
-def _guess(model: Model, t, done: _Done) -> jax.Array:
-    """The displacement (1,nv) that a stage starts from, t after the last: z + t v + t²/2 a where that is small."""
-    line, curvature = t * done.v, 0.5 * t**2 * done.a
-    return displacements(model, done.z[None]) + line[None] + jnp.where(is_small(curvature, line), curvature, 0.0)[None]
-
-
 def _acceleration(
-    model: Model,
-    gamma_dt,
-    start: StepStart,
-    eq: StageEquation,
-    st: equation.StageFields,
-    v: jax.Array,
-    mass: operator.Mass,
-    **how,
+    model: Model, gamma_dt, start: StepStart, eq: StageEquation, st: equation.StageFields, v: jax.Array, mass: Operator
 ) -> jax.Array:
     """The joint acceleration (nv,) at the projected rates v: M a = τ(v) − <∂T/∂q, Γ M>.
 
@@ -156,13 +143,13 @@ def _acceleration(
 
     solved = load(joint_field.pullback(model, z, rate.joint[0]) / eq.dt, rate.T[0] / eq.dt)
     inertial = matmul(transforms.centripetal_field(model, f, v), model.second_moment)
-    taken = generalised_force(model, f, solved, inertial, **how)
+    taken = generalised_force(model, f, solved, inertial, recurrence=start.recurrence)
     a = operator.solve(model, mass, taken)
     damping = damping_of(model, f, solved, gamma_dt)
     if damping is None:
         return a
     exact, matrix = load(v, transforms.velocity_field(model, f, v)), damped(model, f, mass, damping)
-    left = generalised_force(model, f, exact, inertial, **how) - taken
+    left = generalised_force(model, f, exact, inertial, recurrence=start.recurrence) - taken
     for _ in range(3):
         more = operator.solve(model, matrix, left)
         left, a = left - operator.times(model, mass, more), a + more

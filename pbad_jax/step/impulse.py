@@ -5,13 +5,14 @@ its impulse then changes V_k, and the scheme goes on without it. The end that ra
 that here, unlike with radau, the force belongs to a configuration nearby: to O(dt³) or O(dt²).
 """
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.atom import operator, sweeps
+from pbad_jax.atom import operator
 from pbad_jax.dynamics.instant import generalised_force
 from pbad_jax.errors import Status
 from pbad_jax.forces.force import acting
@@ -19,9 +20,9 @@ from pbad_jax.kinematics import joint_field, transforms
 from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import radau
-from pbad_jax.stage import equation
+from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.equation import StepStart
-from pbad_jax.stage.problem import SolverConfig, of_stages, solve
+from pbad_jax.stage.problem import SolverConfig, StageProblem, solve
 from pbad_jax.stage.work import impulse_work
 
 
@@ -39,17 +40,16 @@ def apply_impulses(model: Model, config: SolverConfig, dt, start: StepStart, sta
     none = jnp.zeros(len(model.forces) if config.account else 0, start.q.dtype)
     if not acting(model, "step"):
         return Impulse(start, jnp.asarray(status, jnp.int8), jnp.zeros((), jnp.int32), none)
-    how = {"twin": config.twin, "dense": config.dense}
-    scheme = radau(2) if config.dense else radau(1)
+    scheme = radau(1) if config.recurrence == "sweeps" else radau(2)
     eq = equation.collocation(model, scheme, dt, start, None)
-    newton = config._replace(method="lm", objective="root")
-    equations = of_stages(model, newton, start, eq, det_C=float(np.linalg.det(scheme.C)))
-    found, z = solve(model, newton, start, equations, eq.nodes[:, None] * (dt * start.v)[None], status)
+    newton, direction = config._replace(method="lm", objective="root"), predictor.straight(eq.nodes, dt, start.v)
+    found, z = solve(StageProblem(model, start, eq, direction, newton, float(np.linalg.det(scheme.C))), status)
     st = equation.stages(model, start, z)
     load = equation.end_load(model, start, eq, st, dt)
-    mass = sweeps.mass(model, start.frames) if start.mass is None else start.mass
-    v = start.v + dt * operator.solve(model, mass, generalised_force(model, start.frames, load, **how))
+    force = generalised_force(model, start.frames, load, recurrence=config.recurrence)
+    v = start.v + dt * operator.solve(model, start.mass, force)
     work = impulse_work(model, start, eq, st) if config.account else none
-    here = start._replace(v=v, V=Field(transforms.velocity_field(model, start.frames, v), joint_field.rate(model, v)))
+    V = Field(transforms.velocity_field(model, start.frames, v), joint_field.rate(model, v))
+    after = dataclasses.replace(start, v=v, V=V)
     solved = found.status == Status.CONVERGED
-    return Impulse(here, jnp.where(solved, jnp.asarray(status, jnp.int8), found.status), found.iterations, work)
+    return Impulse(after, jnp.where(solved, jnp.asarray(status, jnp.int8), found.status), found.iterations, work)

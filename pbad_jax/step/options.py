@@ -7,13 +7,12 @@ import numbers
 
 import jax.numpy as jnp
 
-from pbad_jax.atom.operator import TWINS
-from pbad_jax.checks import step_size
+from pbad_jax.checks import integer, step_size
 from pbad_jax.dynamics.instant import coupling
 from pbad_jax.errors import OptionError
 from pbad_jax.forces.force import acting, is_conservative
 from pbad_jax.model.model import Model
-from pbad_jax.schemes import NAMES, Dirk, Scheme, Variational, radau
+from pbad_jax.schemes import NAMES, AnyScheme, radau
 from pbad_jax.stage.problem import SolverConfig
 
 DEFAULT_TOLERANCE = {
@@ -53,7 +52,7 @@ class Options:
     """
 
     dt: float
-    scheme: Scheme | Dirk | Variational | str = dataclasses.field(default_factory=radau)
+    scheme: AnyScheme | str = dataclasses.field(default_factory=radau)
     tolerance: float | None = None
     max_iterations: int = 400
     solver: str = "lm"
@@ -69,18 +68,13 @@ class Options:
         object.__setattr__(self, "dt", step_size(self.dt))
         if isinstance(self.scheme, str):
             object.__setattr__(self, "scheme", NAMES[_choice("scheme", self.scheme, tuple(NAMES))]())
-        if not isinstance(self.scheme, Scheme | Dirk | Variational):
+        if not isinstance(self.scheme, AnyScheme):
             raise OptionError(f"scheme is {self.scheme!r}; pass radau(2) or one of the names {', '.join(NAMES)}")
         if self.tolerance is not None:
             if not (isinstance(self.tolerance, numbers.Real) and math.isfinite(self.tolerance) and self.tolerance > 0):
                 raise OptionError(f"tolerance is {self.tolerance!r}; it must be a positive number, or None")
             object.__setattr__(self, "tolerance", float(self.tolerance))
-        if (
-            isinstance(self.max_iterations, bool)
-            or not isinstance(self.max_iterations, numbers.Integral)
-            or self.max_iterations < 1
-        ):
-            raise OptionError(f"max_iterations is {self.max_iterations!r}; it must be an integer ≥ 1")
+        integer(self.max_iterations, "max_iterations", 1)
         _choice("solver", self.solver, ("lm", "lbfgs"))
         _choice("objective", self.objective, ("auto", "root", "energy", "squared"))
         self._check_objective()
@@ -91,7 +85,7 @@ class Options:
         for name in ("account", "condition"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"{name} is {getattr(self, name)!r}; it must be True or False")
-        _choice("recurrence", self.recurrence, tuple(TWINS))
+        _choice("recurrence", self.recurrence, ("parallel", "serial"))
 
     def _check_objective(self) -> None:
         """Which objectives go with which solver and scheme."""
@@ -99,32 +93,45 @@ class Options:
             raise OptionError("objective 'squared' is what lm's damping falls back on; use 'root', or solver='lbfgs'")
         if self.solver == "lbfgs" and self.objective == "root":
             raise OptionError("objective 'root' needs Newton's method; use 'energy' or 'squared', or solver='lm'")
-        if isinstance(self.scheme, Variational) and (self.solver, self.objective) not in (
-            ("lm", "auto"),
-            ("lm", "root"),
-        ):
+        scheme = scheme_of(self)
+        if scheme.kind == "variational" and (self.solver == "lbfgs" or self.objective not in ("auto", "root")):
             raise OptionError(
                 "variational() has no energy to minimise; use solver='lm' with objective 'auto' or 'root'"
             )
-        assert not isinstance(self.scheme, str)
-        if self.objective == "energy" and self.scheme.m > 1:
+        if self.objective == "energy" and scheme.m > 1:
             raise OptionError(
-                f"objective 'energy' needs one unknown configuration at a time; {self.scheme.name} has "
-                f"{self.scheme.m}: use 'squared', or dirk(p), whose stages have an energy"
+                f"objective 'energy' needs one unknown configuration at a time; {scheme.name} has "
+                f"{scheme.m}: use 'squared', or dirk(p), whose stages have an energy"
             )
 
     def _check_linear_solver(self) -> None:
         """The tree solve has its own conditions."""
-        assert not isinstance(self.scheme, str)
         if self.linear_solver != "tree":
             return
-        if self.scheme.m > 1 or isinstance(self.scheme, Variational):
+        if not scheme_of(self).has_energy:
             raise OptionError(
                 f"linear_solver 'tree' needs a scheme with one unknown configuration at a time that is tested there, "
-                f"radau(1), legendre(2) or dirk(p); got {self.scheme.name}: use 'dense'"
+                f"radau(1), legendre(2) or dirk(p); got {scheme_of(self).name}: use 'dense'"
             )
         if self.solver == "lbfgs" or self.recurrence == "serial":
             raise OptionError("linear_solver 'tree' goes with solver='lm' and recurrence='parallel'; use 'dense'")
+
+
+def check_options(options, who: str) -> Options:
+    """The options, if they are Options.
+
+    Raises:
+        OptionError: they are something else.
+    """
+    if not isinstance(options, Options):
+        raise OptionError(f"{who} needs options=Options(dt=...); got {type(options).__name__} {options!r:.60}")
+    return options
+
+
+def scheme_of(options: Options) -> AnyScheme:
+    """The scheme, never its name."""
+    assert not isinstance(options.scheme, str)  # Options sees to it
+    return options.scheme
 
 
 def _choice(option: str, value, allowed: tuple[str, ...]) -> str:
@@ -147,8 +154,7 @@ def resolve(options: Options, model: Model) -> SolverConfig:
         max_iterations=options.max_iterations,
         method=options.solver,
         objective=_objective(options, model),
-        twin=options.recurrence,
-        dense=_dense(options, model),
+        recurrence=_recurrence(options, model),
         retry=options.on_failure == "substep",
         account=options.account,
         condition=options.condition,
@@ -157,11 +163,10 @@ def resolve(options: Options, model: Model) -> SolverConfig:
 
 def _check_impulses(options: Options, model: Model) -> None:
     """Schemes with history have no velocity that an impulse could change."""
-    assert not isinstance(options.scheme, str)
-    once = [type(f).__name__ for f in acting(model, "step")]
-    if once and options.scheme.has_history and options.scheme.m > 1:
+    once, scheme = [type(f).__name__ for f in acting(model, "step")], scheme_of(options)
+    if once and scheme.has_history and scheme.m > 1:
         raise OptionError(
-            f"{options.scheme.name} has no place for forces that act once a step (at='step'): {', '.join(once)}. Use "
+            f"{scheme.name} has no place for forces that act once a step (at='step'): {', '.join(once)}. Use "
             "radau(2), or make them with at='stages' and dt a tenth of a contact or less"
         )
 
@@ -182,21 +187,19 @@ def _tolerance(options: Options, dtype) -> float:
 LARGE = 120  # degrees of freedom from which "auto" takes the tree solve
 
 
-def _dense(options: Options, model: Model) -> bool:
-    """Whether (nv,nv) matrices are formed."""
-    if options.linear_solver == "tree":
-        loops = coupling(model)
-        if loops:
-            raise OptionError(
-                f"linear_solver is 'tree', but {', '.join(loops)} couples links or joints, which makes a loop of the "
-                "tree: use linear_solver='auto' or 'dense'"
-            )
-    if options.linear_solver != "auto":
-        return options.linear_solver == "dense"
-    assert not isinstance(options.scheme, str)
-    fits = options.scheme.m == 1 and not isinstance(options.scheme, Variational)
-    fits = fits and options.solver == "lm" and options.recurrence == "parallel" and model.nv >= LARGE
-    return not fits or bool(coupling(model))
+def _recurrence(options: Options, model: Model) -> str:
+    """Of atom/operator.py."""
+    fits = scheme_of(options).has_energy and options.solver == "lm" and options.recurrence == "parallel"
+    small = options.linear_solver == "auto" and model.nv < LARGE
+    if options.linear_solver == "dense" or small or not fits:
+        return options.recurrence
+    loops = coupling(model)
+    if options.linear_solver == "tree" and loops:
+        raise OptionError(
+            f"linear_solver is 'tree', but {', '.join(loops)} couples links or joints, which makes a loop of the "
+            "tree: use linear_solver='auto' or 'dense'"
+        )
+    return options.recurrence if loops else "sweeps"
 
 
 def _objective(options: Options, model: Model) -> str:
@@ -210,5 +213,4 @@ def _objective(options: Options, model: Model) -> str:
         return options.objective
     if options.solver == "lm":
         return "root"
-    assert not isinstance(options.scheme, str)
-    return "energy" if options.scheme.m == 1 and not bare else "squared"
+    return "energy" if scheme_of(options).m == 1 and not bare else "squared"

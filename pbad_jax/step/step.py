@@ -1,4 +1,7 @@
-"""One step as a pure function: joins the stage equation, the solver and the honest status."""
+"""One step as a pure function: joins the stage equation, the solver and the honest status.
+
+Read next: rollouts/rollout.py.
+"""
 
 import dataclasses
 import functools
@@ -8,21 +11,21 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.dynamics import energy
-from pbad_jax.errors import OptionError, Status
+from pbad_jax.errors import Status
 from pbad_jax.kinematics import manifold
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, checked
-from pbad_jax.schemes import Dirk, Scheme, Variational
+from pbad_jax.schemes import AnyScheme
 from pbad_jax.solver import implicit
 from pbad_jax.solver import levenberg_marquardt as lm
-from pbad_jax.stage import equation
 from pbad_jax.stage.branch import is_continuous
-from pbad_jax.stage.equation import StepStart
-from pbad_jax.stage.problem import SolverConfig, StepResult
+from pbad_jax.stage.equation import StepStart, step_start
+from pbad_jax.stage.problem import SolverConfig
+from pbad_jax.stage.result import StepResult
 from pbad_jax.stage.work import exact_where_known
 from pbad_jax.step import collocation, dirk, substeps, variational
 from pbad_jax.step.info import StepInfo, has_gradient, names
-from pbad_jax.step.options import Options, resolve
+from pbad_jax.step.options import Options, check_options, resolve, scheme_of
 
 
 def make_step(options: Options):
@@ -44,12 +47,12 @@ def make_step(options: Options):
         OptionError, StateError: from the returned function while it is traced, for shapes, dtypes, a state of
             another model, or a tolerance below what the dtype resolves.
     """
-    if not isinstance(options, Options):
-        raise OptionError(f"make_step takes Options; got {type(options).__name__}: write Options(dt=0.05)")
+    check_options(options, "make_step")
 
     def step(model: Model, state: State, control: jax.Array | None = None, dt=None) -> tuple[State, StepInfo]:
-        control, how = checked(model, state, control), resolve(options, model)
-        whole = implicit.checkpointed(functools.partial(step_once, options.scheme, how, options.failed_gradient))
+        control, config = checked(model, state, control), resolve(options, model)
+        once = functools.partial(step_once, scheme_of(options), config, options.failed_gradient)
+        whole = implicit.checkpointed(once)
         dt = jnp.asarray(options.dt if dt is None else dt, model.dtype)
         if options.on_failure == "freeze":
             return whole(model, control, dt, state)
@@ -58,7 +61,7 @@ def make_step(options: Options):
     return step
 
 
-METHODS = {Scheme: collocation.step, Dirk: dirk.step, Variational: variational.step}
+METHODS = {"collocation": collocation.step, "dirk": dirk.step, "variational": variational.step}
 
 
 class Prepared(NamedTuple):
@@ -72,30 +75,28 @@ class Prepared(NamedTuple):
 
 
 def step_once(
-    scheme, config: SolverConfig, failed: str, model: Model, control, dt, state: State
+    scheme: AnyScheme, config: SolverConfig, on_failed_gradient: str, model: Model, control, dt, state: State
 ) -> tuple[State, StepInfo]:
     """One step of length dt: solve, judge, and keep the last good state where it failed."""
     s = prepare(config, model, control, state)
-    found = METHODS[type(scheme)](s.model, scheme, config, dt, s.start, s.state, s.status)
-    return finish(config, failed, dt, state, s, found)
+    found = METHODS[scheme.kind](s.model, scheme, config, dt, s.start, s.state, s.status)
+    return finish(config, on_failed_gradient, dt, state, s, found)
 
 
 def prepare(config: SolverConfig, model: Model, control, state: State) -> Prepared:
     """All that comes before the solve and does not depend on the scheme."""
     status = _status_before(model, state, control)
     model, state, control = _finite_inputs(model, state, control)
-    return Prepared(
-        model, state, control, equation.step_start(model, state, control, twin=config.twin, dense=config.dense), status
-    )
+    return Prepared(model, state, control, step_start(model, state, control, config.recurrence), status)
 
 
 def prepare_again(model: Model, control, state: State, start: StepStart, status) -> Prepared:
-    """What `begin` returned, where only `here` and `status` were kept of it."""
+    """What `prepare` returned, where only `start` and `status` were kept of it."""
     return Prepared(*_finite_inputs(model, state, control), start, status)
 
 
 def finish(
-    config: SolverConfig, failed: str, dt, given: State, s: Prepared, found: StepResult
+    config: SolverConfig, on_failed_gradient: str, dt, given: State, s: Prepared, found: StepResult
 ) -> tuple[State, StepInfo]:
     """The state after the step, `given` itself where it failed, and its StepInfo."""
     model, state, control = s.model, s.state, s.control
@@ -104,7 +105,7 @@ def finish(
 
     def new(x, last):
         """`last` where the step failed: a constant."""
-        return jnp.where(good, x, implicit.constant(last, good, failed))
+        return jnp.where(good, x, implicit.constant(last, good, on_failed_gradient))
 
     after = dataclasses.replace(
         given,
@@ -143,7 +144,7 @@ def _finite_inputs(model: Model, state: State, control: jax.Array) -> tuple[Mode
     Their derivatives would be 0 · NaN, and reach other lanes through what these share.
     """
     sound = _has_no_nan(model)
-    model = jax.tree.map(lambda x: jnp.where(sound, x, jnp.ones_like(x)), dataclasses.replace(model, geometry=None))
+    model = jax.tree.map(lambda x: jnp.where(sound, x, jnp.ones_like(x)), model)
     finite = _is_finite(state, control)
     q, v = jnp.where(finite, state.q, model.q0), jnp.where(finite, state.v, 0.0)
     history, time = jnp.where(finite, state.history, model.q0), jnp.where(finite, state.time, 0.0)
@@ -152,8 +153,7 @@ def _finite_inputs(model: Model, state: State, control: jax.Array) -> tuple[Mode
 
 
 def _has_no_nan(model: Model) -> jax.Array:
-    leaves = jax.tree.leaves(dataclasses.replace(model, geometry=None))
-    return ~jnp.any(jnp.stack([jnp.any(jnp.isnan(leaf)) for leaf in leaves]))
+    return ~jnp.any(jnp.stack([jnp.any(jnp.isnan(leaf)) for leaf in jax.tree.leaves(model)]))
 
 
 def _is_finite(state: State, control: jax.Array) -> jax.Array:

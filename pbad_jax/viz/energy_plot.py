@@ -4,15 +4,12 @@ import os
 import pathlib
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.dynamics.energy import kinetic_energy, potential_energy
+from pbad_jax.dynamics.energy import energies_along
 from pbad_jax.errors import OptionError, StateError, Status
 from pbad_jax.io.trajectories import written_whole
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import make_state
 from pbad_jax.step.info import StepInfo
 from pbad_jax.viz.needs import need
 
@@ -53,7 +50,7 @@ def plot_energy(
     if path is not None:
         picture_format(path)
     ax = ax if ax is not None else _new_axes(path)
-    kinetic, potential = (np.asarray(x) for x in _energies(model, *(jnp.asarray(x, model.dtype) for x in (q, v, time))))
+    kinetic, potential = (np.asarray(x) for x in energies_along(model, time, q, v))
     total = kinetic + potential
     ax.plot(time, kinetic, "--", color="tab:orange", label="kinetic")
     ax.plot(time, potential, ":", color="tab:blue", label="potential")
@@ -96,14 +93,3 @@ def _new_axes(path) -> Any:
     if path is None:
         return need("matplotlib.pyplot").figure(**size).subplots()
     return need("matplotlib.figure").Figure(**size).subplots()
-
-
-@jax.jit
-def _energies(model: Model, q: jax.Array, v: jax.Array, time: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Kinetic and potential energy (T,) J."""
-
-    def one(q, v, t):
-        state = make_state(model, q, v, time=t)
-        return kinetic_energy(model, state), potential_energy(model, state)
-
-    return jax.vmap(one)(q, v, time)

@@ -37,14 +37,13 @@ class Shape:
 def shapes_of(model: Model) -> list[Shape]:
     """The visible shapes of a model, planes excluded; bones between the joints where it has none."""
     g, t = model.geometry, model.topology
-    size, position, quaternion, rgba = (np.asarray(x, float) for x in (g.size, g.position, g.quaternion, g.rgba))
     shapes = []
     for i, kind in enumerate(t.geom_types):
-        if kind == "plane" or rgba[i, 3] <= 0:
+        if kind == "plane" or g.rgba[i, 3] <= 0:
             continue
-        mesh, scale = _mesh_and_scale(kind, size[i], t.geom_meshes[i])
+        mesh, scale = _mesh_and_scale(kind, g.size[i], t.geom_meshes[i])
         shapes.append(
-            Shape(t.geom_bodies[i], mesh, scale, position[i], quaternion[i], _color(rgba[i], t.geom_bodies[i]))
+            Shape(t.geom_bodies[i], mesh, scale, g.position[i], g.quaternion[i], _color(g.rgba[i], t.geom_bodies[i]))
         )
     return shapes if any(s.body >= 0 for s in shapes) else shapes + _bones(model)
 
@@ -59,7 +58,7 @@ def planes_of(model: Model) -> list[Shape]:
     g, t = model.geometry, model.topology
     square = Mesh(np.zeros((0, 3)), np.zeros((0, 3), int))
     return [
-        Shape(t.geom_bodies[i], square, *(np.asarray(x[i], float) for x in (g.size, g.position, g.quaternion, g.rgba)))
+        Shape(t.geom_bodies[i], square, g.size[i], g.position[i], g.quaternion[i], g.rgba[i])
         for i, kind in enumerate(t.geom_types)
         if kind == "plane" and g.rgba[i, 3] > 0
     ]

@@ -157,7 +157,7 @@ def test_program_does_not_grow_with_the_chain():
 def test_lengths_in_the_mass_matrix(name):
     model, rng = random_model(name, 31), np.random.default_rng(32)
     f = transforms.frames(model, jnp.asarray(random_q(model, rng), DTYPE))
-    M, x = sweeps.mass(model, f), jnp.asarray(rng.normal(size=model.nv), DTYPE)
+    M, x = sweeps.mass_matrix(model, f), jnp.asarray(rng.normal(size=model.nv), DTYPE)
     dense = np.asarray(parallel.mass_matrix(model, f), float)
     assert_close(sweeps.quadratic(model, M, x), x @ dense @ x, 1e-4 if FLOAT32 else 1e-11)
     assert_close(sweeps.inverse_quadratic(model, M, x), x @ np.linalg.solve(dense, x), 1e-2 if FLOAT32 else 1e-9)

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import DTYPE, TOL, TOPOLOGIES, assert_close, random_bodies, random_inertia, random_model, random_q
+from mechanics import joint_acceleration, mass_com_inertia
 
 import pbad_jax as pbad
 from pbad_jax import Body, Joint
 from pbad_jax.atom.parallel import mass_matrix
-from pbad_jax.dynamics.instant import joint_acceleration
 from pbad_jax.kinematics import transforms
 from pbad_jax.model import inertia
 
@@ -40,7 +40,7 @@ def test_second_moment_by_sampling():
     homogeneous = np.c_[p, np.ones(50)]
     M = homogeneous.T @ (m[:, None] * homogeneous)
     assert_close(inertia.second_moment(m.sum(), com, I), M, 1e-14)
-    mass, back_com, back_I = inertia.mass_com_inertia(M)
+    mass, back_com, back_I = mass_com_inertia(M)
     assert_close([mass, *back_com, *np.ravel(back_I)], [m.sum(), *com, *np.ravel(I)], 1e-13)
     assert_close(inertia.inertia_from_central_moment(inertia.central_moment(I)), I, 1e-14)
 
@@ -138,7 +138,7 @@ def test_a_body_split_into_two_welded_halves():
     m1, m2, c1, c2 = 1.3, 0.4, rng.normal(size=3), rng.normal(size=3)
     I1, I2 = random_inertia(rng, m1), random_inertia(rng, m2)
     M = inertia.second_moment(m1, c1, I1) + inertia.second_moment(m2, c2, I2)
-    mass, com, I = inertia.mass_com_inertia(M)
+    mass, com, I = mass_com_inertia(M)
     joints = [Joint("universal", name="u", anchor=(0.1, 0.2, 0.3))]
     whole = pbad.build_model([Body("a", mass, com, I, joints=joints), Body("tip", 1, inertia=I3, parent=0,
                               joints=[Joint("ball", name="b")], position=(0, 0, 1))])  # fmt: skip
@@ -213,6 +213,19 @@ def test_chain_hangs_and_weighs():
     # a half-turned first hinge stands it up
     up = pbad.make_state(model, jnp.zeros(model.nq, DTYPE).at[0].set(np.pi))
     assert float(pbad.potential_energy(model, up)) == pytest.approx(9.81 * 4.5, rel=1e-5)
+
+
+def test_geometry_is_no_array_but_compared_by_content():
+    """Models of equal shapes stack; a step is compiled anew for others."""
+    one, two, other = (pbad.build_model([Body("b", 1, inertia=I3, joints=[Joint("hinge")],
+                       geoms=[pbad.Geom("sphere", r)])]) for r in (0.1, 0.1, 0.2))  # fmt: skip
+    assert one.geometry == two.geometry != other.geometry and hash(one.geometry) == hash(two.geometry)
+    assert not any("geometry" in jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(one))
+    other = dataclasses.replace(other, geometry=one.geometry)
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), one, two, other)
+    assert stacked.gravity.shape == (3, 3) and stacked.geometry is one.geometry
+    with pytest.raises(ValueError, match="read-only"):
+        one.geometry.size[0, 0] = 0.3
 
 
 def test_fingerprint_names_the_tree_and_only_the_tree():

@@ -166,6 +166,7 @@ BAD_CALLS = {
     "simulate chain": "'chain'.*write chain:10",
     "simulate chain:1 --q0 1,2,3": r"--q0 has 3 numbers; .*wants 2: joint0\[0:2\]",
     "simulate chain:1 --v0 1": "--v0 has 1 numbers",
+    "simulate spider --v0 1": r"wants 18: root\[0:6\], yaw0\[6:7\], .* \.\.\. \(13 joints\)",
     "simulate chain:1 --q0 1,two": "--q0: entry 1 is 'two'",
     "simulate chain:1 --q0 -1,nan": r"q\[1\] of joint 'joint0' is nan",
     "simulate chain:1 --q0 nowhere.npy": "--q0: there is no file 'nowhere.npy'",

@@ -12,16 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import DTYPE, FLOAT32
+from mechanics import joint_acceleration, mass_com_inertia
 from scipy.integrate import solve_ivp
 
 import pbad_jax as pbad
 from pbad_jax import Body, Joint, forces
 from pbad_jax.atom import operator
 from pbad_jax.dynamics import newton_euler
-from pbad_jax.dynamics.instant import joint_acceleration
 from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.model.inertia import mass_com_inertia
 from pbad_jax.rollouts import explicit
 
 mujoco: Any = importlib.import_module("mujoco")

@@ -11,15 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import FLOAT32, TOL, Case, assert_close
+from mechanics import joint_acceleration
 from motions import failed, run
 from stage_cases import SCHEMES, both, draw
 
 import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Joint, forces
 from pbad_jax.cli import main
-from pbad_jax.dynamics.instant import joint_acceleration
 from pbad_jax.forces.force import Load, instant, total_load
 from pbad_jax.kinematics import manifold
+from pbad_jax.math import rotations
 
 mujoco: Any = importlib.import_module("mujoco")  # it has no types
 G = 9.81
@@ -157,7 +158,7 @@ def turn(axis, angle: float) -> np.ndarray:
 
 
 def product(p, r) -> np.ndarray:
-    return np.asarray(pbad.joints.quaternion_product(jnp.asarray(p), jnp.asarray(r)))
+    return np.asarray(rotations.quaternion_product(jnp.asarray(p), jnp.asarray(r)))
 
 
 @pytest.mark.float64

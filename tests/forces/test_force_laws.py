@@ -359,7 +359,7 @@ def powers(model, force, points: Instant) -> list[jax.Array]:
         load = force.load(model, at)
         rest = force.load(model, dataclasses.replace(at, v=0 * at.v, V=0 * at.V))
         pairs = zip(load.point_forces, rest.point_forces)
-        out = [jnp.sum((a.force - b.force) * forces.law.place(at.V, a.point_links, a.u)) for a, b in pairs]
+        out = [jnp.sum((a.force - b.force) * forces.force.place(at.V, a.point_links, a.u)) for a, b in pairs]
         return out if load.tau is None else [*out, (load.tau - rest.tau) @ at.v]
 
     return jax.vmap(one)(points)

@@ -14,6 +14,7 @@ from stage_cases import SCHEMES, draw, library
 
 import pbad_jax as pbad
 from pbad_jax import forces
+from pbad_jax.forces import force as protocol
 from pbad_jax.kinematics import manifold, transforms
 
 README = pathlib.Path(__file__).parents[2] / "README.md"
@@ -148,3 +149,171 @@ def test_torques_without_slopes_are_solved_too():
     print("iterations with slopes, without", counts)
     assert_close(ends[1], ends[0], 1e-8)
     assert counts[1] > counts[0]
+
+
+# --- what a force may be called ------------------------------------------------------------------------------
+
+
+def own(**names):
+    """A force without numbers that has these class attributes."""
+    nothing = {"load": lambda self, model, at: pbad.Load()}
+    return jax.tree_util.register_static(type("Own", (), nothing | names))()
+
+
+def given(force):
+    return pbad.with_forces(pbad.chain(1), force).forces[-1]
+
+
+MISSPELT = {
+    "conservativ": "conservative",
+    "Conservative": "conservative",
+    "haskinks": "has_kinks",
+    "has_kink": "has_kinks",
+    "hasKinks": "has_kinks",
+    "couple_joints": "couples_joints",
+    "couplesJoints": "couples_joints",
+    "At": "at",
+    "potental": "potential",
+    "potentials": "potential",
+    "gaps": "gap",
+    "depht": "depth",
+    "descibe": "describe",
+}
+
+
+@pytest.mark.parametrize("name", MISSPELT)
+def test_a_name_that_is_nearly_one_of_a_force_is_refused(name):
+    with pytest.raises(pbad.ModelError) as e:
+        given(own(**{name: False}))
+    assert str(e.value) == (
+        f"with_forces: {name!r} of this Own is no name of pbad_jax.forces.Force and has no effect; is "
+        f"{MISSPELT[name]!r} meant? Write that, or call what is your own something else, such as _{name}"
+    )
+
+
+def test_so_are_fields_of_dataclasses_inherited_names_and_properties():
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass(frozen=True)
+    class Elastic(Tether):
+        conservativ: bool = dataclasses.field(default=False, metadata={"static": True})
+
+    class Softer(Elastic):
+        pass
+
+    class Kinked(Tether):
+        @property
+        def has_kinksx(self):
+            raise AssertionError("its value is not asked for")
+
+    for kind in (Softer, Kinked):
+        jax.tree_util.register_static(kind)
+    for kind, name in ((Elastic, "conservativ"), (Softer, "conservativ"), (Kinked, "has_kinksx")):
+        with pytest.raises(pbad.ModelError, match=f"'{name}' of this {kind.__name__} is no name of"):
+            given(kind(jnp.asarray(1.0)))
+
+
+WRONG = {
+    "at": (("stage", "Step", None, 1, ["step"], lambda self: "step"), "'stages' or 'step'"),
+    "conservative": (("no", 0, None, lambda self: False), "True or False"),
+    "has_kinks": ((1, "yes"), "True or False"),
+    "couples_joints": (("blocks", 0.0), "True or False"),
+    "potential": ((1.0, None), "a method potential(model, at)"),
+    "gap": ((0.1,), "a method gap(model, at)"),
+    "depth": (("deep",), "a method depth(model, at)"),
+    "describe": (("Own",), "a method describe(model)"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_values_are_refused_by_name(name):
+    for value in WRONG[name][0]:
+        force = own(**{name: value})
+        with pytest.raises(pbad.ModelError) as e:
+            given(force)
+        shown = f"{getattr(force, name)!r:.60}"
+        rule = f"it must be {WRONG[name][1]}, see pbad_jax.forces.Force"
+        assert str(e.value) == f"with_forces: {name} of this Own is {shown}; {rule}"
+
+
+def test_what_is_no_force_at_all_is_refused():
+    @dataclasses.dataclass(frozen=True)
+    class Bare:
+        load = Tether.load
+
+    for wrong, said in (
+        (object(), "is no force; it needs a method load"),
+        (Tether, "Tether is a class; pass a force made of it, Tether"),
+        (Bare(), "this Bare is no pytree; make it a frozen dataclass under @jax.tree_util.register_dataclass"),
+    ):
+        with pytest.raises(pbad.ModelError, match=said):
+            given(wrong)
+
+
+def test_right_names_and_names_of_ones_own_are_accepted():
+    def answer(self, model, at):
+        return jnp.zeros(())
+
+    right = {"at": "step", "conservative": np.bool_(False), "has_kinks": True, "couples_joints": False}
+    right |= {"potential": answer, "gap": answer, "depth": answer, "describe": lambda self, model: ("Own", "all")}
+    names = (
+        "strength",
+        "act",
+        "mat",
+        "rate",
+        "links",
+        "map",
+        "loads",
+        "width",
+        "joints",
+        "describes_nothing",
+        "_conservativ",
+    )
+    for force in (own(**right), own(**dict.fromkeys(names, 1))):
+        assert given(force) is force
+
+
+def test_what_holds_where_a_force_does_not_say():
+    silent, model = own(), pbad.chain(1)
+    assert protocol.acts_at(silent) == "stages"
+    assert not protocol.is_conservative(silent) and protocol.is_conservative(own(potential=lambda self, m, at: 0.0))
+    assert not protocol.has_kinks(silent) and protocol.couples_joints(silent)
+    assert protocol.description(silent, model) == ("Own", "")
+    assert pbad.loop_gaps(pbad.with_forces(model, silent), pbad.make_state(model)) == ()
+
+
+def test_every_force_of_the_library_passes_its_own_rules_and_describes_itself():
+    from test_force_laws import FORCES, creature, made
+
+    for name in FORCES:
+        force = made(name)
+        bare = dataclasses.replace(creature(), forces=())
+        assert type(pbad.with_forces(bare, force).forces[0]) is type(force)
+        label, extent = protocol.description(force, creature())
+        assert label.startswith(type(force).__name__)
+        assert extent or type(force).__name__ in ("PaperDrag", "Magnet")
+
+
+@dataclasses.dataclass(frozen=True)
+class Misshapen:
+    """What a user may get wrong about a Load."""
+
+    load_of: object
+
+    def load(self, model, at):
+        return self.load_of(at)
+
+
+@pytest.mark.parametrize(
+    ("load_of", "words"),
+    [
+        (lambda at: forces.Load(tau=jnp.zeros(3)), ["Misshapen", "(3,)", "(4,)"]),
+        (lambda at: forces.Load(tau=at.v, dtau_dv=jnp.zeros((4, 3))), ["Misshapen", "(4, 3)", "(4, 4)"]),
+        (lambda at: forces.Load(field=jnp.zeros((4, 4, 4))), ["Misshapen", "(4, 3, 4)"]),
+    ],
+)
+def test_a_load_that_does_not_fit_is_named(load_of, words):
+    force = jax.tree_util.register_dataclass(Misshapen, [], ["load_of"])(load_of)
+    model = pbad.with_forces(pbad.chain(2), force)
+    with pytest.raises(pbad.ModelError) as caught:
+        jax.eval_shape(pbad.make_step(pbad.Options(0.1)), model, pbad.make_state(model))
+    assert all(word in str(caught.value) for word in words), str(caught.value)

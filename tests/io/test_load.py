@@ -12,11 +12,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from mechanics import joint_acceleration
 
 import pbad_jax as pbad
 from pbad_jax import forces
 from pbad_jax.atom import parallel
-from pbad_jax.dynamics.instant import joint_acceleration
 from pbad_jax.forces.force import instant
 from pbad_jax.io import mjcf
 from pbad_jax.io.load import LoadReport
@@ -170,6 +170,11 @@ def test_acceleration_is_mujocos(name):
         np.testing.assert_allclose(ours, d.qacc, rtol=1e-8, atol=1e-8)
 
 
+def ranges(model) -> np.ndarray:
+    """(nv,2) by the limits of the joints."""
+    return next(f for f in model.forces if isinstance(f, forces.JointLimit)).bounds(model)
+
+
 def test_names_order_and_ranges_are_the_files():
     model = pbad.load(SEVERAL_JOINTS)
     t = model.topology
@@ -178,8 +183,8 @@ def test_names_order_and_ranges_are_the_files():
     assert t.body_parent == (-1, 0, 1, 2, -1, 4)
     assert [j.name for j in t.joints] == ["a1", "a2", "a3", "b", "t", "joint5", "hip"]
     assert t.actuator_names == ("m", "p", "v", "g", "s")
-    np.testing.assert_allclose(model.joint_range[2], np.radians([-40, 60]))
-    assert np.isinf(model.joint_range[0]).all()
+    np.testing.assert_allclose(ranges(model)[2], np.radians([-40, 60]))
+    assert np.isinf(ranges(model)[0]).all()
     assert t.geom_types == ("capsule", "box", "ellipsoid", "cylinder", "sphere", "plane")
     assert t.geom_bodies == (0, 1, 2, 4, 5, -1)
     assert t.geom_touches == (True,) * 6
@@ -236,9 +241,7 @@ def test_mjcf_meshes_includes_and_defaults_from_files(tmp_path):
     assert mesh is not None and mesh.faces.shape == (4, 3)
     volume = 0.1 * 0.2 * 0.3 / 6
     np.testing.assert_allclose(transforms.total_mass(model), 1000 * volume, rtol=1e-6)
-    world = np.asarray(
-        mesh.vertices @ np.asarray(rotations.rotation(model.geometry.quaternion[0])).T + model.geometry.position[0]
-    )
+    world = mesh.vertices @ rotations.rotation_numpy(model.geometry.quaternion[0]).T + model.geometry.position[0]
     np.testing.assert_allclose(np.sort(world.max(0)), [0.1, 0.2, 0.3], atol=1e-6)
     np.testing.assert_allclose(model.geometry.rgba[0], [1, 0, 0, 1])
 
@@ -409,7 +412,7 @@ def test_urdf_joint_body_and_shapes():
     model, report = pbad.load(urdf(), unsupported="warn")
     t = model.topology
     assert t.body_names == ("base", "arm", "tool") and model.nv == 1
-    np.testing.assert_allclose(model.joint_range, [[-1, 2]])
+    np.testing.assert_allclose(ranges(model), [[-1, 2]])
     assert t.geom_types == ("box", "cylinder", "sphere")
     np.testing.assert_allclose(model.geometry.size[0], [0.1, 0.2, 0.3])
     np.testing.assert_allclose(model.geometry.rgba[0], [0, 0, 1, 1])

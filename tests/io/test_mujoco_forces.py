@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import assert_close
+from mechanics import joint_acceleration
 from robot_files import load_quietly, mjcfs, urdfs
 
 import pbad_jax as pbad
 from pbad_jax import forces
 from pbad_jax.cli import main
-from pbad_jax.dynamics.instant import generalised_force, joint_acceleration
+from pbad_jax.dynamics.instant import generalised_force
 from pbad_jax.forces.force import instant
 from pbad_jax.kinematics import transforms
 

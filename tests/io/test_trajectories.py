@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import pbad_jax as pbad
+from pbad_jax.dynamics.energy import CHUNK, energies_along
 
 pytestmark = pytest.mark.float64
 
@@ -48,6 +49,19 @@ def test_round_trip(rolled, saved):
         np.testing.assert_allclose(back.xpos[k], poses.position, **close)
         np.testing.assert_allclose(back.xmat[k], poses.rotation, **close)
         np.testing.assert_allclose(back.energy[k], energy, **close)
+
+
+@pytest.mark.parametrize("count", [0, 1, N_STEPS, CHUNK + 1])
+def test_energies_along_are_those_of_every_state(rolled, count):
+    model, traj, _ = rolled
+    path = [np.resize(x, (count, *x.shape[1:])) for x in (traj.time, traj.q, traj.v)]
+    kinetic, potential = energies_along(model, *path)
+    assert kinetic.shape == potential.shape == (count,)
+    for k in {0, count // 2, count - 1} if count else ():
+        state = pbad.make_state(model, path[1][k], path[2][k])
+        close: Any = {"rtol": 100 * jnp.finfo(model.dtype).eps}
+        np.testing.assert_allclose(kinetic[k], pbad.kinetic_energy(model, state), **close)
+        np.testing.assert_allclose(potential[k], pbad.potential_energy(model, state), **close)
 
 
 def test_keys_and_metadata(rolled, saved):

@@ -21,6 +21,7 @@ from helpers import (
     random_q,
 )  # fmt: skip
 from hypothesis import given
+from mechanics import transforms_derivative, transforms_second_derivative
 
 import pbad_jax as pbad
 from pbad_jax.kinematics import manifold, transforms
@@ -29,8 +30,8 @@ from pbad_jax.kinematics.tree import tree
 LIBRARY = {
     "T": lambda model, q: transforms.transforms(model, q),
     "serial": lambda model, q: transforms.transforms_serial(model, transforms.local_transforms(model, q)),
-    "dT": transforms.transforms_derivative,
-    "ddT": transforms.transforms_second_derivative,
+    "dT": transforms_derivative,
+    "ddT": transforms_second_derivative,
     "screws": lambda model, q: transforms.joint_screws(model),
     "L": transforms.local_transforms,
 }
@@ -124,7 +125,7 @@ def test_transforms_by_central_differences(topology):
     @jax.jit
     def along(delta):
         at = manifold.retract(model, q, delta)
-        return transforms.transforms(model, at), transforms.transforms_derivative(model, at)
+        return transforms.transforms(model, at), transforms_derivative(model, at)
 
     fd = central_difference(lambda d: np.asarray(along(jnp.asarray(d, DTYPE))[0], float), model.nv, h)
     assert_close(np.moveaxis(dT, 1, -1), fd, TOL["difference"], "∂T/∂q")

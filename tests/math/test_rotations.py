@@ -140,6 +140,7 @@ def test_rotation_of_quaternions():
     a, b = jnp.asarray(p, DTYPE), jnp.asarray(r, DTYPE)
     assert_close(rotations.rotation(a), P, 8 * EPS)
     assert_close(rotations.rotation(3 * a), P, 8 * EPS, "not normalised")
+    assert_close([rotations.rotation_numpy(3 * x) for x in p], P, 8 * EPS, "numpy")
     assert_close(rotations.rotation(rotations.quaternion_product(a, b)), P @ R, 16 * EPS)
     assert_close(rotations.rotation(rotations.quaternion_inverse(a)), np.swapaxes(P, 1, 2), 8 * EPS)
     assert_close(jnp.linalg.norm(rotations.normalise(7 * a), axis=-1), np.ones(20), 4 * EPS)

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import DTYPE, FLOAT32, slow, thorough
+from mechanics import joint_acceleration
 from scipy.integrate import solve_ivp
 
 import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Geom, Joint, forces
-from pbad_jax.dynamics.instant import joint_acceleration
 from pbad_jax.kinematics.tree import tree
 
 DT = 0.02

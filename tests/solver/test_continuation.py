@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import DTYPE, FLOAT32
+from toy_problem import Toy, metric_of, solve
 
 from pbad_jax.errors import Status
-from pbad_jax.math.batched import CholeskyFactor
-from pbad_jax.solver import continuation, dense
+from pbad_jax.solver import continuation
 from pbad_jax.solver import levenberg_marquardt as lm
 
 pytestmark = pytest.mark.optimised
@@ -27,12 +27,11 @@ def family_of(residual, n, *, start=None, continuous=True):
             return x_0
         return x_0 + (x - x_0) * jnp.where(h_done > 0, h / jnp.where(h_done > 0, h_done, 1.0), 0.0)
 
-    return continuation.Family(
+    return Toy(
         evaluate=lambda x, h: (residual(x, h), jax.jacfwd(residual)(x, h)),
-        retract=lambda x, d: x + d,
-        guess=guess,
-        algebra=dense.dense(CholeskyFactor(jnp.eye(n, dtype=DTYPE), jnp.eye(n, dtype=DTYPE))),
-        continuous=continuous,
+        metric=metric_of(jnp.eye(n)),
+        first=guess,
+        follows_from_zero=continuous,
     )
 
 
@@ -61,8 +60,7 @@ def follow(residual, n, settings=SETTINGS, **options):
 
 def direct(residual, n, **options):
     family = family_of(residual, n, **options)
-    problem = continuation._problem(family, jnp.ones((), DTYPE))
-    return lm.solve(problem, SETTINGS, family.guess(None, None, None))
+    return solve(family, SETTINGS, family.guess(None, None, None))
 
 
 def test_a_branch_is_followed_where_the_plain_guess_fails():

@@ -28,12 +28,12 @@ from helpers import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from mechanics import joint_acceleration
 from mjcf import mujoco, mujoco_model
 from stage_cases import SCHEMES, ball_slices, draw, library, retracted
 
 import pbad_jax as pbad
 from pbad_jax.atom import operator
-from pbad_jax.dynamics.instant import joint_acceleration
 from pbad_jax.forces.force import instant, total_load
 from pbad_jax.kinematics import manifold, transforms
 
@@ -308,7 +308,7 @@ def continuous(model, q, v, u):
     state = dataclasses.replace(pbad.make_state(model), q=q, v=v)
     return {
         "qacc": joint_acceleration(model, q, v, zero, u),
-        "serial": joint_acceleration(model, q, v, zero, u, twin="serial"),
+        "serial": joint_acceleration(model, q, v, zero, u, "serial"),
         "mass": mass,
         "energy": pbad.kinetic_energy(model, state),
         "momentum": (pbad.linear_momentum(model, state), pbad.angular_momentum(model, state)),

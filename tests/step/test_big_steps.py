@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import thorough
+from mechanics import joint_acceleration
 from motions import free_tree, moving
 from scipy.integrate import solve_ivp
 
 import pbad_jax as pbad
-from pbad_jax.dynamics.instant import joint_acceleration
 from pbad_jax.kinematics import transforms
 
 

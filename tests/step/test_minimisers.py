@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import DTYPE, FLOAT32, assert_close, random_model, random_q, slow, thorough
+from mechanics import residual_and_matrix
 
 import pbad_jax as pbad
 from pbad_jax.kinematics import manifold
 from pbad_jax.model import joints
 from pbad_jax.stage import equation
-from pbad_jax.stage.matrix import residual_and_matrix
 
 S = pbad.Status
 

@@ -12,17 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import DTYPE, slow, thorough
+from mechanics import joint_acceleration, residual_and_matrix
 from motions import in_steps
 from scipy.spatial.transform import Rotation
 
 import pbad_jax as pbad
 from pbad_jax import schemes
-from pbad_jax.atom import operator
-from pbad_jax.dynamics.instant import acceleration_field, joint_acceleration
+from pbad_jax.dynamics.instant import acceleration_field
 from pbad_jax.errors import StepError
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.stage import equation, problem
-from pbad_jax.stage.matrix import residual_and_matrix
 
 S = pbad.Status
 
@@ -246,14 +245,13 @@ def equations(options, before, after, stiffness, u):
             z = jnp.concatenate([manifold.increment_between(model, before.q, after.history)[None], z])
         r, J = residual_and_matrix(model, s, eq, z)
         st = equation.stages(model, s, z)
-        end = operator.mass(model, jax.tree.map(lambda x: x[-1], st.frames))
-        return r, J, s.mass, equation.end_velocity(model, eq, st, end), problem.residual_scale(model)
+        return r, J, s.mass, equation.end_velocity(model, s, eq, st)[0], problem.residual_scale(model)
 
     return jax.vmap(one)(before, after, stiffness, u)
 
 
 def last_stage(model, options, s, before, u):
-    """The Equation of dirk(2)'s end; its first stage is a step of radau(1), made again as such."""
+    """The StageEquation of dirk(2)'s end; its first stage is a step of radau(1), made again as such."""
     g, a = options.scheme.gamma, options.scheme.A[1][0]
     step = pbad.make_step(dataclasses.replace(options, dt=g * DT, scheme=pbad.radau(1)))
     first, info = step(model, before, u)

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import slow, thorough
+from mechanics import joint_acceleration
 from motions import in_steps
 from scipy.integrate import solve_ivp
 
 import pbad_jax as pbad
-from pbad_jax.dynamics.instant import joint_acceleration
 from pbad_jax.kinematics import manifold, transforms
 
 pytestmark = [pytest.mark.float64, pytest.mark.filterwarnings("ignore:legendre:UserWarning")]

@@ -1,0 +1,63 @@
+"""`pbad-jax info`: tables of what a model is made of."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pbad_jax.cli.models import load_model
+from pbad_jax.forces import JointLimit
+from pbad_jax.forces.force import acts_at, description
+from pbad_jax.kinematics.transforms import total_mass
+from pbad_jax.model.model import Model
+
+
+def run(args: argparse.Namespace) -> int:
+    """Describe a model; the exit code."""
+    model, idle = load_model(args)
+    t = model.topology
+    mass = np.asarray(model.second_moment)[:, 3, 3]
+    gravity = " ".join(f"{float(x):g}" for x in model.gravity)
+    print(f"{t.name}: {t.n_bodies} bodies, {len(t.joints)} joints, nq {t.nq}, nv {t.nv}, nu {t.nu}")
+    print(f"total mass {float(total_mass(model)):.6g} kg, gravity {gravity} m/s^2, fingerprint {model.fingerprint}")
+    _table(
+        ("body", "parent", "mass (kg)"),
+        [(n, "world" if p < 0 else t.body_names[p], f"{mass[l]:.6g}")
+         for n, p, l in zip(t.body_names, t.body_parent, t.body_link)],
+    )  # fmt: skip
+    _table(
+        ("joint", "type", "body", "q", "v", "range (rad or m)"),
+        [(j.name, j.type, t.body_names[j.body], _span(j.q, j.nq), _span(j.v, j.nv), _range(model, j))
+         for j in t.joints],
+    )  # fmt: skip
+    _table(("actuator",), [(n,) for n in t.actuator_names])
+    _table(("force", "acts on", "once a"), [_force(model, f) for f in model.forces])
+    _table(("features that do not act",), [(x,) for x in idle])
+    return 0
+
+
+def _force(model: Model, force: Any) -> tuple[str, str, str]:
+    """Its name, on how much it acts, and when."""
+    return *description(force, model), acts_at(force).removesuffix("s")
+
+
+def _span(first: int, count: int) -> str:
+    return f"{first}:{first + count}" if count else "-"
+
+
+def _range(model: Model, joint: Any) -> str:
+    for limit in (f for f in model.forces if isinstance(f, JointLimit)):
+        own = limit.bounds(model)[joint.v : joint.v + joint.nv]
+        if np.isfinite(own).any():
+            return ", ".join(f"{a:.4g} to {b:.4g}" for a, b in own)
+    return "free"
+
+
+def _table(head: Sequence[str], rows: list[tuple[str, ...]]) -> None:
+    if not rows:
+        return
+    width = [max(len(r[k]) for r in [tuple(head), *rows]) for k in range(len(head))]
+    print()
+    for row in (head, *rows):
+        print("  ".join(x.ljust(w) for x, w in zip(row, width)).rstrip())

@@ -1,0 +1,112 @@
+"""Models and where they start: files, built-in ones, and numbers of the command line."""
+
+import argparse
+import difflib
+import math
+import os
+import pathlib
+import re
+import warnings
+
+import numpy as np
+
+import pbad_jax as pbad
+from pbad_jax.cli.arguments import CallError
+from pbad_jax.errors import UnsupportedFeatureWarning
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import State, joint_layout
+
+BUILT_IN = ("chain:10", "swimmer", "spider")
+SWING = 0.2  # of sqrt(g / length): the sideways rate with which the chain starts
+
+
+def load_model(args: argparse.Namespace) -> tuple[Model, list[str]]:
+    """The model, and a line for every feature of its file that does not act.
+
+    Raises:
+        CallError: neither a file nor a built-in model. ModelFileError: a file that `pbad.load` refuses.
+    """
+    name, dtype = args.model, np.float32 if args.float32 else np.float64
+    if name.startswith("chain"):
+        number = re.fullmatch(r"chain:([1-9]\d*)", name)
+        if number:
+            return pbad.chain(int(number[1]), dtype=dtype), []
+        if not os.path.exists(name):
+            raise CallError(f"MODEL is {name!r}; after 'chain:' comes the number of links, at least 1: write chain:10")
+    if name in ("swimmer", "spider"):
+        return getattr(pbad, name)(dtype=dtype), []
+    if not os.path.exists(name):
+        raise CallError(f"MODEL {name!r} is neither a file nor one of {', '.join(BUILT_IN)}{_nearest_file(name)}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnsupportedFeatureWarning)  # the summary lists them
+        loaded = pbad.load(
+            pathlib.Path(name), floating_base=args.floating_base, unsupported=args.unsupported, dtype=dtype
+        )
+    model, report = loaded if isinstance(loaded, tuple) else (loaded, None)
+    idle = [f"left out: {x}" for x in getattr(report, "unsupported", ())]
+    return model, idle + [f"carried, no force yet: {x}" for x in model.topology.inactive]
+
+
+def _nearest_file(name: str) -> str:
+    folder = os.path.dirname(name)
+    try:
+        files = os.listdir(folder or ".")
+    except OSError:
+        return f"; there is no folder {folder!r}"
+    near = difflib.get_close_matches(os.path.basename(name), [*files, *(() if folder else BUILT_IN)], 1, 0.7)
+    return f"; did you mean {os.path.join(folder, near[0])!r}?" if near else "; check the path"
+
+
+def start(args: argparse.Namespace, model: Model) -> State:
+    """The initial state: --q0 and --v0, or the model's own start.
+
+    Raises:
+        CallError: no numbers, or not as many as the model has. StateError: NaN, inf, a quaternion that is none.
+    """
+    q, v = (_numbers(f"--{k}", getattr(args, k)) for k in ("q0", "v0"))
+    if args.model.startswith("chain:") and model.topology.name == args.model:
+        n = model.n_bodies
+        if q is None:
+            q = np.zeros(model.nq)
+            q[0] = np.pi / 2
+            if v is None:
+                v = np.zeros(model.nv)
+                v[1] = SWING * math.sqrt(float(-model.gravity[2]) / n)  # links are 1 m long
+    for option, x, size in (("--q0", q, model.nq), ("--v0", v, model.nv)):
+        if x is not None and x.shape != (size,):
+            given = f"{x.size} numbers" if x.ndim == 1 else f"an array of shape {x.shape}"
+            layout = joint_layout(model.topology, option[2])
+            raise CallError(f"{option} has {given}; model {model.topology.name!r} wants {size}: {layout}")
+    return pbad.make_state(model, q, v)
+
+
+def _numbers(option: str, text: str | None) -> np.ndarray | None:
+    """Comma-separated numbers, or the array of an npy file."""
+    if text is None:
+        return None
+    if text.endswith(".npy"):
+        return _array_file(option, text)
+    values = []
+    for k, part in enumerate(text.split(",")):
+        try:
+            values.append(float(part))
+        except ValueError:
+            raise CallError(
+                f"{option}: entry {k} is {part[:40]!r}; give numbers separated by commas, or a FILE.npy"
+            ) from None
+    return np.array(values)
+
+
+def _array_file(option: str, path: str) -> np.ndarray:
+    try:
+        with open(path, "rb") as file:
+            array = np.load(file, allow_pickle=False)
+    except FileNotFoundError:
+        raise CallError(f"{option}: there is no file {path!r}{_nearest_file(path)}") from None
+    except (OSError, ValueError, EOFError, MemoryError) as error:
+        raise CallError(
+            f"{option}: {path!r} cannot be read as an npy array ({str(error).split('.')[0]}); write it with numpy.save"
+        ) from None
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
+        raise CallError(f"{option}: {path!r} holds no array of numbers; write one with numpy.save")
+    return array

@@ -1,0 +1,92 @@
+"""`pbad-jax simulate`: compile, run, sum up, write."""
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+
+import pbad_jax as pbad
+from pbad_jax.cli.arguments import check_outputs, options_of
+from pbad_jax.cli.models import load_model, start
+from pbad_jax.cli.summary import Run, print_summary
+from pbad_jax.errors import Status
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import State
+from pbad_jax.rollouts.rollout import Trajectory
+from pbad_jax.step.options import Options, scheme_of
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate as the command line says; the exit code."""
+    model, idle = load_model(args)
+    options, steps = options_of(args, model)
+    state = start(args, model)
+    check_outputs(args)
+    if options.tolerance is not None:  # whether the dtype resolves it is seen only in a trace
+        jax.eval_shape(pbad.make_step(options), model, state)
+    done = _roll_out(model, state, steps, options)
+    print_summary(args, model, options, state, done, idle)
+    _write(args, model, state, done)
+    return int(bool(np.any(done.info.status != Status.CONVERGED)))
+
+
+def _say(text: str, end: str = "\n") -> None:
+    print(text, end=end, file=sys.stderr, flush=True)
+
+
+def _roll_out(model: Model, state: State, steps: int, options: Options) -> Run:
+    """Compile, then run, saying so."""
+
+    def roll(model, state):
+        return pbad.rollout(model, state, n_steps=steps, options=options)
+
+    _say(f"{model!r}: compiling {steps} steps of {scheme_of(options).name} ... ", end="")
+    began = time.perf_counter()
+    with _interruptible():
+        compiled = jax.jit(roll).lower(model, state).compile()
+        compile_time = time.perf_counter() - began
+        _say(f"{compile_time:.1f} s")
+        began = time.perf_counter()
+        traj, info = jax.block_until_ready(compiled(model, state))
+        wall_time = time.perf_counter() - began
+    traj, info = jax.tree.map(np.asarray, (traj, info))
+    return Run(traj, info, compile_time, wall_time)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end the process at once: Python would see it only after the compiled loop. Nothing is half written."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _write(args: argparse.Namespace, model: Model, state: State, run: Run) -> None:
+    """The files that were asked for; pictures begin with the initial state."""
+    from pbad_jax import viz
+
+    first = Trajectory(state.time, state.q, state.v)
+    traj = jax.tree.map(lambda a, b: np.concatenate([np.asarray(a)[None], b]), first, run.traj)
+    info = jax.tree.map(lambda x: np.concatenate([np.zeros_like(x[:1], shape=(1, *x.shape[1:])), x]), run.info)
+    writers = {
+        "out": lambda path: pbad.save_trajectory(path, model, run.traj, run.info),
+        "html": lambda path: viz.to_html(model, traj, path),
+        "plot": lambda path: viz.plot_energy(model, traj, path, info=info),
+    }
+    for option, write in writers.items():
+        path = getattr(args, option)
+        if path is not None:
+            write(path)
+            print(f"{'wrote':<12}{path} ({os.path.getsize(path) / 1e6:.2f} MB)")

@@ -1,0 +1,86 @@
+"""What `pbad-jax simulate` says of a rollout."""
+
+import argparse
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax.dynamics.energy import energies_along
+from pbad_jax.errors import Status
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import State
+from pbad_jax.rollouts.rollout import Trajectory
+from pbad_jax.step.info import StepInfo
+from pbad_jax.step.options import Options, scheme_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A rollout and what it cost."""
+
+    traj: Trajectory
+    info: StepInfo
+    compile_time: float  # s
+    wall_time: float  # s
+
+
+def print_summary(
+    args: argparse.Namespace, model: Model, options: Options, state: State, run: Run, idle: list[str]
+) -> None:
+    """Print how a rollout from a state went; `idle` are the features of its file that do not act."""
+    t, status, steps = model.topology, run.info.status, len(run.traj.time)
+    span = steps * options.dt
+    rows = [("model", f"{t.name}: {t.n_bodies} bodies, {t.nv} degrees of freedom, {jnp.dtype(model.dtype).name}")]
+    rows += [("", x) for x in idle]
+    rows += [("steps", f"{steps} of {options.dt:g} s with {scheme_of(options).name}, {span:g} s in all")]
+    if abs(span - args.time) > 1e-9 * max(span, args.time):
+        rows += [("", f"--time {args.time:g} is no multiple of --dt {options.dt:g}; it was rounded to {span:g} s")]
+    rows += _failures(run, options.dt)
+    divided = np.asarray(run.info.substeps) > 1
+    if divided.any():
+        rows += [("substeps", f"{divided.sum()} hard steps were made in parts, up to {run.info.substeps.max()}")]
+    if steps:
+        solved = status != Status.FROZEN
+        rows += [
+            ("iterations", f"{run.info.iterations[solved].mean():.2f} a step, at most {run.info.iterations.max()}"),
+            ("energy", _energy_change(model, state, run.traj)),
+            *_accounts(run.info),
+        ]
+    rate = f", {span / run.wall_time:.3g} simulated seconds a second" if steps else ""
+    rows += [("wall time", f"{run.wall_time:.3g} s{rate}; compiling took {run.compile_time:.3g} s")]
+    for name, text in rows:
+        print(f"{name:<12}{text}")
+
+
+def _failures(run: Run, dt: float) -> list[tuple[str, str]]:
+    """How many steps failed, the first of them, and each code with its advice."""
+    status = run.info.status
+    bad = np.flatnonzero(status != Status.CONVERGED)
+    if not bad.size:
+        return [("failed", "none")]
+    first = int(bad[0])
+    rows = [("failed", f"{bad.size} of {len(status)} steps, the first at step {first + 1} (to {(first + 1) * dt:g} s)")]
+    for code, count in zip(*np.unique(status[bad], return_counts=True)):
+        rows.append(("", f"{count} {Status(code).name}: {Status(code).advice}"))
+    return rows
+
+
+def _accounts(info: StepInfo) -> list[tuple[str, str]]:
+    """The work of every force, and what the scheme itself took or gave."""
+    total = np.sum(np.asarray(info.work), axis=0)
+    work = ", ".join(f"{name} {x:.4g} J" for name, x in zip(info.forces, total))
+    numerical = float(np.sum(np.asarray(info.numerical_work)))
+    rows = [("work", work)] if work else []
+    return [*rows, ("", f"the scheme itself {'took' if numerical < 0 else 'gave'} {abs(numerical):.4g} J")]
+
+
+def _energy_change(model: Model, state: State, traj: Trajectory) -> str:
+    """From the start to the end, and as a fraction of the largest kinetic energy."""
+    start = (state.time, state.q, state.v)
+    path = (np.concatenate([np.asarray(a)[None], b]) for a, b in zip(start, (traj.time, traj.q, traj.v)))
+    kinetic, potential = (np.asarray(x) for x in energies_along(model, *path))
+    first, last = (kinetic + potential)[[0, -1]].tolist()
+    change, peak = last - first, float(kinetic.max())
+    share = f", {change / peak:+.2g} of the largest kinetic energy" if peak > 0 else ""
+    return f"{first:.6g} J to {last:.6g} J, change {change:+.3g} J{share}"

@@ -1,0 +1,96 @@
+"""What the solvers solve: a square system r(x; h) = 0 on a manifold, for 0 < h ≤ 1. Knows no physics.
+
+A Problem is a frozen dataclass registered as a pytree: what it depends on are its leaves, choices are static. So it can
+be an operand of a branch, be carried, batched and stripped of derivatives, and it is its own θ in the derivative of its
+root. Unknowns x are any pytree; δ (n,) is a step in their tangent space, n that of the residual.
+"""
+
+from typing import Any, Protocol
+
+import jax
+
+
+class Problem(Protocol):
+    """A family of square systems whose root at h = 1 is wanted, and whose root at h → 0 is trivial."""
+
+    @property
+    def follows_from_zero(self) -> bool:
+        """Whether the root at h = 1 can be followed from h = 0; else only h = 1 makes sense. Static."""
+        ...
+
+    @property
+    def has_kinks(self) -> bool:
+        """Whether `residual` answers to regimes other than "tangent". Static."""
+        ...
+
+    @property
+    def keeps_matrix(self) -> bool:
+        """Whether the matrix of the root is wanted in any case. Static."""
+        ...
+
+    @property
+    def max_correction(self) -> jax.Array:
+        """(b,) the largest |δ| that a linear model of each unknown can be trusted with, inf where any; n = k b."""
+        ...
+
+    def residual(self, x: Any, h: Any, regime: str = "tangent") -> tuple[jax.Array, Any]:
+        """r (n,), and the terms that its matrix is made of. Regimes: see forces with kinks."""
+        ...
+
+    def matrix(self, terms: Any) -> Any:
+        """J = ∂r(x ⊕ δ)/∂δ at δ = 0, an (n,n) array or whatever `solve` understands."""
+        ...
+
+    def retract(self, x: Any, delta: jax.Array) -> Any:
+        """x ⊕ δ."""
+        ...
+
+    def solve(self, J: Any, b: jax.Array) -> jax.Array:
+        """J⁻¹ b (n,)."""
+        ...
+
+    def solve_at_root(self, x: Any, good: jax.Array, b: jax.Array) -> jax.Array:
+        """J⁻¹ b (n,) at the root x for h = 1, differentiable; where x is not `good`, anything finite."""
+        ...
+
+    def damped_step(self, J: Any, r: jax.Array, damping: jax.Array) -> jax.Array:
+        """The step δ (n,) of Levenberg and Marquardt with λ = damping > 0."""
+        ...
+
+    def norm(self, r: jax.Array) -> jax.Array:
+        """Of a residual, ()."""
+        ...
+
+    def length(self, delta: jax.Array) -> jax.Array:
+        """Of a correction, (), in the unit of `norm`."""
+        ...
+
+    def merit(self, x: Any, h: Any) -> jax.Array | None:
+        """What must fall, (), where r is its gradient; None (static): the norm of r."""
+        ...
+
+    def guess(self, x_done: Any, h_done: Any, h: Any) -> Any:
+        """x at h, extrapolated from the root at h_done; x_done = None (static) or h_done = 0: none is known yet."""
+        ...
+
+    def is_suspect(self, x: Any) -> jax.Array:
+        """Whether a root has to be asked `is_on_branch`, () bool; cheap."""
+        ...
+
+    def is_on_branch(self, x: Any, J: Any) -> jax.Array:
+        """Whether a root is the one that grows out of h = 0, as far as can be told from x and J; () bool."""
+        ...
+
+    # what L-BFGS needs beside: y = Lᵀ δ (n,) are whitened exponential coordinates about the first guess
+
+    def whiten(self, r: jax.Array) -> jax.Array:
+        """L⁻¹ r (n,)."""
+        ...
+
+    def unwhiten(self, y: jax.Array) -> jax.Array:
+        """L⁻ᵀ y (n,)."""
+        ...
+
+    def in_chart(self, covector: jax.Array, delta: jax.Array) -> jax.Array:
+        """A covector (n,) at x ⊕ δ by δ itself: Jrᵀ, Jr the right Jacobian of the retraction."""
+        ...

@@ -1,0 +1,71 @@
+"""What a method has found for one step, in figures that a StepInfo is made of."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from pbad_jax.atom import operator
+from pbad_jax.solver import continuation
+from pbad_jax.stage.problem import StageProblem, residual_scale
+
+POWER_ITERATIONS = 8
+
+
+class StepResult(NamedTuple):
+    """What a method found for one step; only `status` says whether it can be used."""
+
+    z: jax.Array  # (nq,) increment to the end of the step
+    v: jax.Array  # (nv,) there
+    history: jax.Array  # (nq,) configuration at the history node of the next step
+    status: jax.Array  # () int8, RUNNING never
+    iterations: jax.Array  # () int32
+    residual: jax.Array  # () relative
+    reached: jax.Array  # () fraction of the step that could be solved
+    damping: jax.Array  # () λ of the last iteration
+    worst: jax.Array  # () int32, the degree of freedom that the last correction moves most
+    work: jax.Array  # (nforces,) J; (0,) unless asked for
+    condition: jax.Array  # () of the Newton matrix; NaN unless asked for
+
+
+def step_result(problem: StageProblem, found: continuation.State, z, v, history, work) -> StepResult:
+    """The StepResult of a step that needed one solve."""
+    attempt = found.attempt
+    move = jnp.max(jnp.abs(attempt.newton.reshape(-1, problem.model.nv)), axis=0)
+    unknown = jnp.full_like(attempt.norm, jnp.nan)
+    return StepResult(
+        z=z,
+        v=v,
+        history=history,
+        status=found.status,
+        iterations=found.iterations,
+        residual=attempt.norm / residual_scale(problem.model),
+        reached=found.h_done,
+        damping=attempt.damping,
+        worst=jnp.argmax(move).astype(jnp.int32),
+        work=work,
+        condition=_condition(problem, attempt.J, attempt.r.size) if problem.keeps_matrix else unknown,
+    )
+
+
+def _condition(problem: StageProblem, J: operator.Operator, n: int) -> jax.Array:
+    """The condition of J (n,n) in the metric of the mass matrix M, (): of M⁻¹J, largest eigenvalue over smallest.
+
+    Power iterations from a fixed vector, so an estimate from below; good to some per cent where J is nearly singular.
+    """
+    model, M = problem.model, problem.start.mass
+
+    def stages(f, x):
+        return jax.vmap(lambda b: f(model, M, b))(x.reshape(-1, model.nv)).reshape(-1)
+
+    def largest(f):
+        def more(_, known):
+            y = f(known[0])
+            size = jnp.linalg.norm(y)
+            return y / size, size
+
+        x = jnp.cos(jnp.arange(1, n + 1, dtype=model.dtype) ** 2)
+        return jax.lax.fori_loop(0, POWER_ITERATIONS, more, (x / jnp.linalg.norm(x), jnp.ones((), x.dtype)))[1]
+
+    grows = largest(lambda x: stages(operator.solve, operator.times(model, J, x)))
+    return jnp.maximum(1.0, grows * largest(lambda x: operator.solve(model, J, stages(operator.times, x))))

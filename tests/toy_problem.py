@@ -1,0 +1,100 @@
+"""Problems without physics for the solver's tests: plain functions as a solver.problem.Problem."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from helpers import DTYPE
+
+from pbad_jax.math.batched import CholeskyFactor
+from pbad_jax.solver import dense
+from pbad_jax.solver import levenberg_marquardt as lm
+
+
+def metric_of(factor) -> CholeskyFactor:
+    """Lengths in the metric of a factor."""
+    factor = jnp.asarray(factor, DTYPE)
+    return CholeskyFactor(factor, jnp.linalg.inv(factor))
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["metric", "max_correction", "data"],
+    meta_fields=["evaluate", "jacobian", "plus", "first", "regimes", "suspect", "follows_from_zero", "keeps_matrix"],
+)
+@dataclasses.dataclass(frozen=True)
+class Toy:
+    """evaluate: (x, h) -> r, terms. jacobian: terms -> J, by default the terms themselves. plus: (x, δ) -> x.
+
+    first: (x_done, h_done, h) -> x. regimes: (regime, x, data) -> r, J of laws with kinks; `data` may be traced.
+    """
+
+    evaluate: Callable
+    metric: CholeskyFactor
+    jacobian: Callable = lambda terms: terms
+    plus: Callable = lambda x, delta: x + delta
+    first: Callable | None = None
+    regimes: Callable | None = None
+    suspect: Callable = lambda x: jnp.zeros((), bool)
+    follows_from_zero: bool = True
+    keeps_matrix: bool = False
+    max_correction: Any = dataclasses.field(default_factory=lambda: jnp.full(1, jnp.inf, DTYPE))
+    data: Any = None
+
+    @property
+    def has_kinks(self):
+        return self.regimes is not None
+
+    def residual(self, x, h, regime="tangent"):
+        return self.evaluate(x, h) if regime == "tangent" or self.regimes is None else self.regimes(regime, x)
+
+    def matrix(self, terms):
+        return self.jacobian(terms)
+
+    def retract(self, x, delta):
+        return self.plus(x, delta)
+
+    def solve(self, J, b):
+        return jnp.linalg.solve(J, b)
+
+    def damped_step(self, J, r, damping):
+        return dense.damped_step(self.metric, J, r, damping)
+
+    def norm(self, r):
+        return dense.norm(self.metric, r)
+
+    def length(self, delta):
+        return dense.length(self.metric, delta)
+
+    def merit(self, x, h):
+        return None
+
+    def guess(self, x_done, h_done, h):
+        assert self.first is not None
+        return self.first(x_done, h_done, h)
+
+    def is_suspect(self, x):
+        return self.suspect(x)
+
+    def is_on_branch(self, x, J):
+        return jnp.ones((), bool)
+
+
+def toy(residual, factor=None, n=None, **options) -> Toy:
+    """On plain vectors, with the Jacobian by autodiff; residual: x -> r."""
+    factor = jnp.eye(n, dtype=DTYPE) if factor is None else factor
+    return Toy(lambda x, h: (residual(x), jax.jacfwd(residual)(x)), metric_of(factor), **options)
+
+
+def iterate(problem, settings, s):
+    """One iteration at h = 1."""
+    return lm.iterate(problem, 1.0, settings, s)
+
+
+def solve(problem, settings, x, *, status=lm.RUNNING):
+    """Levenberg–Marquardt alone, at h = 1, until it is no longer RUNNING."""
+    s = lm.init(problem, x, status=status)
+    return jax.lax.while_loop(lambda s: s.status == lm.RUNNING, lambda s: iterate(problem, settings, s), s)
