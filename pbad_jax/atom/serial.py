@@ -62,7 +62,7 @@ def pullback(model: Model, f: Frames, A: jax.Array) -> jax.Array:
     carry = jnp.concatenate([A, jnp.zeros_like(A[:1])])
 
     def link(A, i):
-        grad = jnp.sum(TdL[i] * A[i], axis=(-2, -1))  # (T^{p} ∂L) : A
+        grad = jnp.sum(TdL[i] * A[i][None], axis=(-2, -1))  # (T^{p} ∂L) : A
         return A.at[parent[i]].add(matmul(A[i], transpose(homogeneous(f.L[i])))), grad  # A L^T to the parent
 
     _, grad = jax.lax.scan(link, carry, jnp.arange(n), reverse=True)
@@ -83,7 +83,7 @@ def pullback_hess(model: Model, f: Frames, A: jax.Array) -> jax.Array:
     carry = jnp.concatenate([A, jnp.zeros_like(A[:1])])
 
     def link(A, i):
-        own = jnp.sum(TddL[i] * A[i], axis=(-2, -1))  # (T^{p} ∂²L) : A
+        own = jnp.sum(TddL[i] * A[i][None, None], axis=(-2, -1))  # (T^{p} ∂²L) : A
         B = matmul(A[i], dLT[i])  # (3,3,4): A ∂Lᵀ, one for each y of link i
 
         def ancestor(B, j):

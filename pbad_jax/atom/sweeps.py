@@ -157,7 +157,7 @@ def link_terms(model: Model, J: NewtonMatrix) -> tuple[jax.Array, jax.Array]:
     w = jnp.concatenate([rotations.vee(B[..., :3]), B[..., 3]], axis=-1)
     B = homogeneous(B, last=0.0)
     E = J.c * matmul(matmul(T, model.second_moment), transpose(T)) - 0.5 * (B + transpose(B))
-    eye = jnp.eye(3, dtype=E.dtype)
+    eye = jnp.eye(3, dtype=E.dtype)[None]
     upper = jnp.trace(E[:, :3, :3], axis1=1, axis2=2)[:, None, None] * eye - E[:, :3, :3]
     mixed = hat(E[:, :3, 3])
     lower = E[:, 3, 3, None, None] * eye
@@ -283,7 +283,7 @@ def _inward(model: Model, J: NewtonMatrix, b: jax.Array):
 def _joint_terms(model: Model, d: jax.Array, blocks: jax.Array | None) -> jax.Array:
     """(N+2,slots,slots)."""
     dofs, balls = elimination_order(model.topology).dofs, tree(model.topology).balls
-    joint = _padded(d, 1)[dofs][..., None] * np.eye(dofs.shape[1], dtype=d.dtype)
+    joint = _padded(d, 1)[dofs][..., None] * np.eye(dofs.shape[1], dtype=d.dtype)[None]
     return joint.at[balls].add(blocks) if blocks is not None and balls.size else joint
 
 

@@ -50,7 +50,7 @@ def spatial_inertia(model: Model, T: jax.Array) -> jax.Array:
     """(N,6,6) about the origin of T, from the second moments: [[tr Σ E − Σ, ĥ], [−ĥ, m E]], Σ = ∫ρ P Pᵀ, h = ∫ρ P."""
     G = matmul(matmul(homogeneous(T), model.second_moment), transpose(homogeneous(T)))
     sigma, h, m = G[:, :3, :3], hat(G[:, :3, 3]), G[:, 3, 3]
-    eye = jnp.eye(3, dtype=T.dtype)
+    eye = jnp.eye(3, dtype=T.dtype)[None]
     top = jnp.trace(sigma, axis1=1, axis2=2)[:, None, None] * eye - sigma
     rows = [jnp.concatenate([top, h], -1), jnp.concatenate([-h, m[:, None, None] * eye], -1)]
     return jnp.concatenate(rows, axis=-2)

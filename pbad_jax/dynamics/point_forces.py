@@ -16,13 +16,14 @@ from pbad_jax.forces.force import PointForces, on_links, place
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math.rotations import hat
+from pbad_jax.math.small import identity_like
 from pbad_jax.model.model import Model
 
 
 def arms(f: Frames, p: PointForces) -> jax.Array:
     """A (c,n,3,6) of every point at frames f."""
     P = place(f.T, p.point_links, p.u)
-    return jnp.concatenate([-hat(P), p.u[..., 3, None, None] * jnp.eye(3, dtype=P.dtype)], axis=-1)
+    return jnp.concatenate([-hat(P), p.u[..., 3, None, None] * identity_like(P)], axis=-1)
 
 
 def link_form(model: Model, f_a: Frames, f_b: Frames, p: PointForces, S: jax.Array) -> jax.Array:

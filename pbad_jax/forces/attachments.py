@@ -52,9 +52,9 @@ class Attachment:
         P, V = place(at.T, where, self.u), place(at.V, where, self.u)
         pair = jnp.asarray([1.0, -1.0], P.dtype)
         f = -self.stiffness[:, None] * (P[:, 0] - P[:, 1]) - self.damping[:, None] * (V[:, 0] - V[:, 1])
-        shape = jnp.einsum("i,j,ab->iajb", pair, pair, jnp.eye(3, dtype=P.dtype))
+        shape = jnp.einsum("i,j,ab->iajb", pair, pair, jnp.eye(3, dtype=P.dtype))[None]
         slopes = (-x[:, None, None, None, None] * shape for x in (self.stiffness, self.damping))
-        return Load(point_forces=(PointForces(self.links, self.u, pair[:, None] * f[:, None], *slopes),))
+        return Load(point_forces=(PointForces(self.links, self.u, pair[None, :, None] * f[:, None], *slopes),))
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """½ Σ k ‖gap‖², J."""

@@ -118,14 +118,14 @@ class BodyContact:
         overlap = self._reach - d * safe_norm(n[:, 0])
         N, n = elastic_normal_force(self, self._reach - d, n[:, 0])
         pair = jnp.asarray([1.0, -1.0], n.dtype)
-        arm = (0.5 * overlap[:, None] - self.radius) * pair  # (c,2) along n, to the middle of the overlap
+        arm = (0.5 * overlap[:, None] - self.radius) * pair[None]  # (c,2) along n, to the middle of the overlap
         inside = matvec(transpose(T[where][..., :3]), arm[..., None] * n[:, None])
         u = self.u[:, ::2] + along[..., None] * self.u[:, 1::2]
         u = u + jnp.concatenate([inside, jnp.zeros_like(arm)[..., None]], axis=-1)
         V = place(at.V, where, u)
         f, slope = coulomb_friction(self, N, n, V[:, 0] - V[:, 1], at.regime)
         df_dV = jnp.einsum("i,j,cab->ciajb", pair, pair, slope)
-        return PointForces(tuple((l[0], l[2]) for l in self.links), u, pair[:, None] * f[:, None], None, df_dV)
+        return PointForces(tuple((l[0], l[2]) for l in self.links), u, pair[None, :, None] * f[:, None], None, df_dV)
 
 
 def _gap(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -136,7 +136,7 @@ def _gap(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array
     apart = square > TINY**2
     d = jnp.sqrt(jnp.where(apart, square, 1.0))
     weights = jnp.stack([jnp.ones_like(d), along[0], -jnp.ones_like(d), -along[1]])
-    return jnp.where(apart, d, 0.0), jnp.where(apart, weights[:, None] * x / d, 0.0), along
+    return jnp.where(apart, d, 0.0), jnp.where(apart, weights[:, None] * x[None] / d, 0.0), along
 
 
 def _slopes(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -24,7 +24,7 @@ from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces import surfaces
 from pbad_jax.forces.regularised import ramp, smooth_coulomb, smooth_positive_part
-from pbad_jax.math.small import matvec, small_sum
+from pbad_jax.math.small import identity_like, matvec, small_sum
 
 G0 = 9.81  # m/s², for the smooth start of the penalty
 
@@ -61,7 +61,7 @@ def coulomb_friction(law: Any, N: jax.Array, n: jax.Array, V: jax.Array, regime:
 
     `law` has friction (c,) and stick_speed (); `regime` as in `Instant`.
     """
-    flat = jnp.eye(3, dtype=n.dtype) - n[:, :, None] * n[:, None, :]
+    flat = identity_like(n) - n[:, :, None] * n[:, None, :]
     direction, slope = smooth_coulomb(matvec(flat, V), law.stick_speed[None, None], regime)
     strength = -law.friction * N
     return strength[:, None] * direction, strength[:, None, None] * jnp.einsum("cij,cjk->cik", slope, flat)

@@ -11,7 +11,7 @@ from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.force import Instant, Load, PointForces, each_link, place, point_forces
 from pbad_jax.math.rotations import rotation_numpy
-from pbad_jax.math.small import small_sum
+from pbad_jax.math.small import identity_like, small_sum
 from pbad_jax.model.model import Model
 
 
@@ -85,9 +85,8 @@ class Fluid:
         half, extra = 0.5 * self.length[:, None, None], self.tangential - self.normal
         along = small_sum(t[:, None] * V, keepdims=True)
         force = -half * (self.normal * V + extra * along * t[:, None])
-        eye = jnp.eye(3, dtype=t.dtype)
-        by_v = -half * (self.normal * eye + extra * t[:, :, None] * t[:, None, :])
-        by_t = -half[..., None] * extra * (along[..., None] * eye + t[:, None, :, None] * V[:, :, None, :])
+        by_v = -half * (self.normal * identity_like(t) + extra * t[:, :, None] * t[:, None, :])
+        by_t = -half[..., None] * extra * (along[..., None] * identity_like(V) + t[:, None, :, None] * V[:, :, None, :])
         c = len(self.length)
         none = jnp.zeros((c, 3, 3, 3, 3), t.dtype)
         df_dV = none.at[:, 0, :, 0].set(by_v).at[:, 1, :, 1].set(by_v)

@@ -13,7 +13,7 @@ from pbad_jax.forces.regularised import ramp, smooth_coulomb, smooth_positive_pa
 from pbad_jax.kinematics.manifold import difference
 from pbad_jax.kinematics.tree import ball_blocks, tree
 from pbad_jax.math import rotations
-from pbad_jax.math.small import matmul, matvec, small_sum
+from pbad_jax.math.small import identity_like, matmul, matvec, small_sum
 from pbad_jax.model.model import Model
 
 
@@ -193,7 +193,7 @@ class JointLimit:
         _, F, slope = ramp(turn - self.angle, width)
         axis = d / jnp.where(turn > 0, turn, 1.0)[:, None]
         along = axis[:, :, None] * axis[:, None, :]
-        across = (jnp.eye(3, dtype=q.dtype) - along) * (F / jnp.where(turn > 0, turn, 1.0))[:, None, None]
+        across = (identity_like(d) - along) * (F / jnp.where(turn > 0, turn, 1.0))[:, None, None]
         by_d = -k[:, None, None] * (slope[:, None, None] * along + across)
         return -(k * F)[:, None] * axis, matmul(by_d, rotations.right_jacobian_inverse(d))
 
@@ -234,8 +234,8 @@ class JointCoupling:
         G = G.at[row, one].add(1.0).at[row, two].add(-slope * present)
         F = self.stiffness * gap + self.damping * (G @ at.v)
         bent = jnp.zeros_like(G).at[row, two].add(-curve * present)  # ∂G/∂q₂, on the diagonal of q₂
-        by_q = -(G.T * self.stiffness) @ G - jnp.diag(F @ bent) - (G.T * self.damping) @ (bent * at.v)
-        return Load(tau=-F @ G, dtau_dq=by_q, dtau_dv=-(G.T * self.damping) @ G)
+        by_q = -(G.T * self.stiffness[None]) @ G - jnp.diag(F @ bent) - (G.T * self.damping[None]) @ (bent * at.v[None])
+        return Load(tau=-F @ G, dtau_dq=by_q, dtau_dv=-(G.T * self.damping[None]) @ G)
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """½ Σ k gap², J."""

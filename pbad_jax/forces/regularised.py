@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from pbad_jax.math.small import small_sum
+from pbad_jax.math.small import identity_like, small_sum
 
 FAR = 30.0  # stick speeds from which on sticking is not tried
 
@@ -29,7 +29,7 @@ def smooth_coulomb(w: jax.Array, speed: jax.Array, regime: str = "tangent") -> t
     regime: "tangent"; "secant", the slope of the secant from zero instead; "stick", w/s where w is below FAR s, as if
     the middle went on for ever.
     """
-    eye = jnp.eye(w.shape[-1], dtype=w.dtype)
+    eye = identity_like(w)
     size = jnp.sqrt(small_sum(w * w, keepdims=True) + speed**2)
     direction = w / size
     secant = eye / size[..., None]

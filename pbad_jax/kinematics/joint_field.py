@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from pbad_jax.kinematics.manifold import identity_increment
 from pbad_jax.kinematics.tree import on_dofs, tree
 from pbad_jax.math import rotations
-from pbad_jax.math.small import matmul, small_sum, transpose
+from pbad_jax.math.small import identity_like, matmul, small_sum, transpose
 from pbad_jax.model.model import Model
 
 
@@ -47,7 +47,7 @@ def _split(model: Model, u: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _rotations(model: Model, z: jax.Array) -> jax.Array:
     """R(z) (...,nball,3,3) of increments z (...,nq)."""
     dR = rotations.rotation_minus_identity(z[..., tree(model.topology).ball_q])
-    return dR + jnp.eye(3, dtype=z.dtype)
+    return dR + identity_like(dR[..., 0])
 
 
 def difference(model: Model, z: jax.Array) -> jax.Array:
@@ -142,10 +142,10 @@ def on_joints(model: Model, slope: jax.Array | None) -> tuple[jax.Array, jax.Arr
     slope = jnp.zeros(model.nv, dtype) if slope is None else slope
     if slope.ndim == 2:
         return jnp.diagonal(slope), slope[balls[:, :, None], balls[:, None, :]]
-    return slope, slope[balls][..., None] * jnp.eye(3, dtype=dtype)
+    return slope, slope[balls][..., None] * identity_like(slope[balls])
 
 
 def _half_trace(P: jax.Array, *, transposed: bool) -> jax.Array:
     """½ (tr(P) E − P), or with Pᵀ."""
     trace = jnp.trace(P, axis1=-2, axis2=-1)[..., None, None]
-    return 0.5 * (trace * jnp.eye(3, dtype=P.dtype) - (transpose(P) if transposed else P))
+    return 0.5 * (trace * identity_like(P[..., 0]) - (transpose(P) if transposed else P))

@@ -143,7 +143,7 @@ def frames(model: Model, q: jax.Array, origin: jax.Array | None = None) -> Frame
 
 def shift(T: jax.Array, origin: jax.Array | None) -> jax.Array:
     """T with its translations measured from `origin`."""
-    return T if origin is None else T - origin[:, None] * np.array([0, 0, 0, 1], T.dtype)
+    return T if origin is None else T - origin[None, :, None] * np.array([[[0, 0, 0, 1]]], T.dtype)
 
 
 def with_screws(model: Model, T: jax.Array, L: jax.Array) -> Frames:

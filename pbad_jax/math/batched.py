@@ -115,7 +115,7 @@ def eliminate(A: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
             W, used, order, sign = state
             c = jax.lax.dynamic_index_in_dim(W, k - first, 2, keepdims=False)
             p = jnp.argmax(jnp.where(used, -1.0, jnp.abs(c)), axis=1)
-            chosen = jnp.arange(n) == p[:, None]
+            chosen = jnp.arange(n)[None] == p[:, None]
             row = jnp.take_along_axis(W, p[:, None, None], axis=1)[:, 0]
             pivot = jax.lax.dynamic_index_in_dim(row, k - first, 1, keepdims=True)
             multiple = jnp.where(chosen, pivot - 1.0, c)  # leaves the chosen row divided by its pivot
@@ -127,7 +127,7 @@ def eliminate(A: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
         W, used, order, sign = jax.lax.fori_loop(first, last, column, (W, used, order, sign))
         W = W[:, :, last - first :]
     later = np.triu(np.ones((n, n), bool), 1)
-    inversions = jnp.sum(later & (order[:, :, None] > order[:, None, :]), axis=(1, 2))
+    inversions = jnp.sum(later[None] & (order[:, :, None] > order[:, None, :]), axis=(1, 2))
     return jnp.take_along_axis(W, order[:, :, None], axis=1), sign * (1 - 2 * (inversions % 2))
 
 
@@ -178,7 +178,7 @@ def _cholesky_at_once(M: jax.Array) -> tuple[jax.Array, jax.Array]:
         S = S - c[:, :, None] * c[:, None, :]
         row = jax.lax.dynamic_index_in_dim(L, k, 1, keepdims=False)  # L_kj, j < k
         above = jnp.sum(row[:, :, None] * R, axis=1)
-        R = jax.lax.dynamic_update_index_in_dim(R, ((jnp.arange(n) == k) - above) / root, k, 1)
+        R = jax.lax.dynamic_update_index_in_dim(R, ((jnp.arange(n) == k)[None] - above) / root, k, 1)
         return S, jax.lax.dynamic_update_index_in_dim(L, c, k, 2), R
 
     zero = jnp.zeros_like(M)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.math.small import matmul, small_sum
+from pbad_jax.math.small import identity_like, matmul, small_sum
 
 
 def hat(a: jax.Array) -> jax.Array:
@@ -31,12 +31,12 @@ def rotation_minus_identity(p: jax.Array) -> jax.Array:
     w, u = p[..., :1, None], p[..., 1:]
     s = 2.0 / small_sum(p * p)[..., None, None]
     uu = u[..., :, None] * u[..., None, :]
-    return s * (w * hat(u) + uu - small_sum(u * u)[..., None, None] * jnp.eye(3, dtype=p.dtype))
+    return s * (w * hat(u) + uu - small_sum(u * u)[..., None, None] * identity_like(u))
 
 
 def rotation(p: jax.Array) -> jax.Array:
     """The rotation matrix (...,3,3) of quaternions (...,4) = (w,x,y,z)."""
-    return rotation_minus_identity(p) + jnp.eye(3, dtype=p.dtype)
+    return rotation_minus_identity(p) + identity_like(p[..., 1:])
 
 
 def rotation_numpy(p) -> np.ndarray:
@@ -55,7 +55,7 @@ def quaternion_product(p: jax.Array, r: jax.Array) -> jax.Array:
 
 def quaternion_inverse(p: jax.Array) -> jax.Array:
     """The conjugate of unit quaternions (...,4)."""
-    return p * jnp.array([1, -1, -1, -1], p.dtype)
+    return p * jax.lax.broadcast_to_rank(jnp.array([1, -1, -1, -1], p.dtype), p.ndim)
 
 
 def normalise(p: jax.Array) -> jax.Array:
@@ -99,7 +99,7 @@ def right_jacobian(w: jax.Array) -> jax.Array:
     a = jnp.where(small, 0.5 - square / 24 + square**2 / 720, (1 - jnp.cos(theta)) / safe)
     b = jnp.where(small, 1 / 6 - square / 120 + square**2 / 5040, (theta - jnp.sin(theta)) / (theta * safe))
     W = hat(w)
-    return jnp.eye(3, dtype=w.dtype) - a * W + b * matmul(W, W)
+    return identity_like(w) - a * W + b * matmul(W, W)
 
 
 def right_jacobian_inverse(w: jax.Array) -> jax.Array:
@@ -112,4 +112,4 @@ def right_jacobian_inverse(w: jax.Array) -> jax.Array:
     series = 1 / 12 + s * (1 / 720 + s * (1 / 30240 + s * (1 / 1209600 + s / 47900160)))
     c = jnp.where(small, series, (1 - half * jnp.cos(half) / jnp.sin(half)) / theta**2)
     W = hat(w)
-    return jnp.eye(3, dtype=w.dtype) + 0.5 * W + c * matmul(W, W)
+    return identity_like(w) + 0.5 * W + c * matmul(W, W)

@@ -71,13 +71,19 @@ mlir.register_lowering(_sum_p, mlir.lower_fun(_own_loop, multiple_results=False)
 
 
 def matmul(A: jax.Array, B: jax.Array) -> jax.Array:
-    """A B for small matrices (...,i,k), (...,k,j), as a fused multiply-and-sum."""
+    """A B for small matrices (...,i,k), (...,k,j), as a fused multiply-and-sum; leading axes broadcast as numpy's."""
+    A, B = (jax.lax.broadcast_to_rank(x, max(A.ndim, B.ndim)) for x in (A, B))
     return small_sum(A[..., :, :, None] * B[..., None, :, :], axis=-2)
 
 
 def matvec(A: jax.Array, x: jax.Array) -> jax.Array:
     """A x for small matrices (...,i,k) and vectors (...,k)."""
     return small_sum(A * x[..., None, :])
+
+
+def identity_like(x: jax.Array) -> jax.Array:
+    """E (1,...,1,n,n) for vectors x (...,n), of one rank more."""
+    return jax.lax.broadcast_to_rank(jnp.eye(x.shape[-1], dtype=x.dtype), x.ndim + 1)
 
 
 def transpose(A: jax.Array) -> jax.Array:

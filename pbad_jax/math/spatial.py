@@ -25,7 +25,7 @@ def tangent_compose(A: jax.Array, dB: jax.Array) -> jax.Array:
 
 def translation_only(A: jax.Array) -> jax.Array:
     """[0 | t] of a (...,3,4); a product with a constant, because a scatter would not fuse."""
-    return A * np.array([0, 0, 0, 1], A.dtype)
+    return A * jax.lax.broadcast_to_rank(np.array([0, 0, 0, 1], A.dtype), A.ndim)
 
 
 def homogeneous(T: jax.Array, last: float = 1.0) -> jax.Array:

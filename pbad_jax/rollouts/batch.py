@@ -206,7 +206,7 @@ def _rollout(model, states: State, control_of, n_steps: int, options: Options, w
 def times(states: State, options: Options, first: int, last: int) -> jax.Array:
     """After each of the steps from `first` to before `last` that began at `states`, (lanes, last − first) s."""
     steps = jnp.arange(first + 1, last + 1, dtype=states.q.dtype)
-    return states.time[:, None] + jnp.asarray(options.dt, states.q.dtype) * steps
+    return states.time[:, None] + jnp.asarray(options.dt, states.q.dtype) * steps[None]
 
 
 def _by_steps(model: Model, states: State, control_of: Callable, n_steps: int, options: Options, width: int):

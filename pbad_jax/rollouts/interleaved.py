@@ -153,7 +153,7 @@ def _filled(written, last: jax.Array, n_steps: int):
     """A frozen trajectory ends with its first FROZEN step: the same again until n_steps."""
 
     def fill(x):
-        k = jnp.minimum(jnp.arange(n_steps), last[:, None])
+        k = jnp.minimum(jnp.arange(n_steps)[None], last[:, None])
         return jnp.take_along_axis(x, k.reshape(*k.shape, *(1,) * (x.ndim - 2)), axis=1)
 
     return jax.lax.cond(jnp.any(last < n_steps - 1), lambda w: jax.tree.map(fill, w), lambda w: w, written)

@@ -227,7 +227,7 @@ def _next_step(problem: Problem, h, s: SolveState, x, r, J, newton, damping, reg
 def _bounded(problem: Problem, delta: jax.Array) -> jax.Array:
     """A step that no unknown is moved further by than its linear model can be trusted with."""
     longest = problem.max_correction
-    size = jnp.max(jnp.abs(delta.reshape(-1, longest.size)) / longest)
+    size = jnp.max(jnp.abs(delta.reshape(-1, longest.size)) / jnp.reshape(longest, (1, -1)))
     return delta / jnp.maximum(1.0, size)
 
 

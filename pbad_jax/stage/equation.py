@@ -132,8 +132,8 @@ def stages(model: Model, start: StepStart, z: jax.Array) -> StageFields:
     """ΔT and frames of the stages at the increments z (m,nq)."""
     dT = jax.vmap(lambda z_j: transforms.increments(model, start.L, z_j))(z)
     motion = jax.vmap(lambda z_j: transforms.joint_motion(model, z_j))(z)
-    dT, L = computed_once(dT, start.L + tangent_compose(start.L, motion))
-    f = jax.vmap(lambda T, L_j: transforms.with_screws(model, T, L_j))(start.frames.T + dT, L)
+    dT, L = computed_once(dT, start.L[None] + tangent_compose(start.L, motion))
+    f = jax.vmap(lambda T, L_j: transforms.with_screws(model, T, L_j))(start.frames.T[None] + dT, L)
     delta = Field(dT, jax.vmap(lambda z_j: joint_field.difference(model, z_j))(z))
     return StageFields(z, delta, transforms.Frames(*computed_once(*f)))
 
@@ -159,7 +159,7 @@ def _stage_terms(model: Model, start: StepStart, eq: StageEquation, z: jax.Array
     rates, rate_slopes = joint_field.table(model, eq.D, z, st.delta.joint, R.joint)
     V = jnp.tensordot(eq.D, st.delta.T, axes=1) + R.T
     accel, accel_slopes = joint_field.table(model, eq.C, z, st.delta.joint, Y.joint)
-    joint_r = model.armature * accel
+    joint_r = model.armature[None] * accel
 
     load = _scaled(_loads(model, start, eq, st, rates / dt, V / dt, dt, regime), dt)
     field, n_links = jax.vmap(lambda x: field_of(x, model.topology.n_links))(load), model.topology.n_links
@@ -169,8 +169,8 @@ def _stage_terms(model: Model, start: StepStart, eq: StageEquation, z: jax.Array
     if eq.impulse is not None and acting(model, "step"):
         end = _scaled(end_load(model, start, eq, st, dt, regime), dt)
         field = field_of(end, n_links)
-        A = A if field is None else A + impulse[:, None, None, None] * field
-        joint_r = joint_r if end.tau is None else joint_r - impulse[:, None] * end.tau
+        A = A if field is None else A + impulse[:, None, None, None] * field[None]
+        joint_r = joint_r if end.tau is None else joint_r - impulse[:, None] * end.tau[None]
     return StageTerms(z, st.frames, A, joint_r, accel_slopes, rate_slopes, load, end, impulse)
 
 
@@ -251,7 +251,7 @@ def energy(model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h: A
     at = end_instant(model, start, eq, st, dt)
     weight = joint_field.weights(model, model.armature)
     inertial = jnp.sum(matmul(0.5 * eq.C[0, 0] * st.delta.T + Y.T, model.second_moment) * st.delta.T)
-    joint = jnp.sum(weight * (0.5 * eq.C[0, 0] * st.delta.joint + Y.joint) * st.delta.joint)
+    joint = jnp.sum(weight[None] * (0.5 * eq.C[0, 0] * st.delta.joint + Y.joint) * st.delta.joint)
     return inertial + joint + dt**2 * (total_potential(model, at) - start.potential)
 
 

@@ -19,7 +19,7 @@ from pbad_jax.kinematics.joint_field import Slopes
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
-from pbad_jax.math.small import matmul
+from pbad_jax.math.small import identity_like, matmul
 from pbad_jax.model.model import Model
 from pbad_jax.stage.equation import StageEquation, StageTerms, StepStart
 
@@ -63,19 +63,19 @@ def _for_sweeps(model: Model, eq: StageEquation, t: StageTerms) -> NewtonMatrix:
 def _joint_terms(model: Model, t: StageTerms, *, coupled: bool) -> JointTerms:
     """Armature, the slopes of joint forces, and what exponential coordinates add on balls, −½ [r]."""
     balls, same = tree(model.topology).ball_v, jnp.eye(len(t.z), dtype=t.z.dtype)
-    terms = JointTerms(model.armature * t.accel.scalar[..., None], None, None)
+    terms = JointTerms(model.armature[None, None] * t.accel.scalar[..., None], None, None)
     if t.accel.balls is not None:
         curl = 0.5 * same[:, :, None, None, None] * rotations.hat(t.joint_r[:, balls])[:, None]
-        terms = terms._replace(balls=model.armature[balls][..., None] * t.accel.balls - curl)
+        terms = terms._replace(balls=model.armature[balls][None, None, ..., None] * t.accel.balls - curl)
     terms = _less(model, terms, t.load.dtau_dq, _identity(model, same), coupled=coupled)
     terms = _less(model, terms, t.load.dtau_dv, t.rate, coupled=coupled)
     if t.end is None:
         return terms
     by_q, by_v = (None if x is None else x[None] for x in (t.end.dtau_dq, t.end.dtau_dv))
-    column = (t.impulse[:, None] * same[-1])[..., None]  # the end of the step acts on all stages
+    column = (t.impulse[:, None] * same[-1:])[..., None]  # the end of the step acts on all stages
     rate = Slopes(column[..., 0], None)
     if terms.balls is not None:
-        rate = rate._replace(balls=column[..., None, None] * joint_field.log_slopes(model, t.z[-1]))
+        rate = rate._replace(balls=column[..., None, None] * joint_field.log_slopes(model, t.z[-1])[None, None])
     terms = _less(model, terms, by_q, _identity(model, column[..., 0]), coupled=coupled)
     return _less(model, terms, by_v, rate, coupled=coupled)
 
@@ -83,7 +83,7 @@ def _joint_terms(model: Model, t: StageTerms, *, coupled: bool) -> JointTerms:
 def _identity(model: Model, W: jax.Array) -> Slopes:
     """The derivative W_ij E of W_ij z_j."""
     nball = len(tree(model.topology).balls)
-    eye = jnp.broadcast_to(jnp.eye(3, dtype=W.dtype), (nball, 3, 3))
+    eye = jnp.broadcast_to(jnp.eye(3, dtype=W.dtype), (1, 1, nball, 3, 3))
     return Slopes(W, W[:, :, None, None, None] * eye if nball else None)
 
 
@@ -106,7 +106,7 @@ def _less(model: Model, terms: JointTerms, slope: jax.Array | None, by_z: Slopes
 
 def _laid_out(model: Model, terms: JointTerms) -> jax.Array:
     """As (m,m,nv,nv)."""
-    blocks = terms.diagonal[..., None] * jnp.eye(model.nv, dtype=terms.diagonal.dtype)
+    blocks = terms.diagonal[..., None] * identity_like(terms.diagonal)
     blocks = joint_field.with_ball_blocks(model, blocks, terms.balls)
     return blocks if terms.full is None else blocks + terms.full
 

@@ -15,7 +15,7 @@ SMALL_CURVATURE = 0.25  # of what the rates move: a guess does not carry a large
 
 def straight(nodes: jax.Array, dt, v: jax.Array) -> jax.Array:
     """On with the velocity v: c dt v."""
-    return nodes[:, None] * (dt * v)
+    return nodes[:, None] * (dt * v)[None]
 
 
 def along_last_step(model: Model, scheme: Scheme, eq: StageEquation, state: State) -> jax.Array:
@@ -34,14 +34,14 @@ def along_last_step(model: Model, scheme: Scheme, eq: StageEquation, state: Stat
     b = (manifold.difference(model, state.q, state.history) + left * line) / left**2
     known = state.has_history
     if acting(model, "step"):
-        return jnp.where(known, plain + ((c - 1.0) ** 2 - 1.0) * b, plain)
-    return jnp.where(known & _is_small(b, line), plain + c**2 * b, plain)
+        return jnp.where(known, plain + ((c - 1.0) ** 2 - 1.0) * b[None], plain)
+    return jnp.where(known & _is_small(b, line), plain + c**2 * b[None], plain)
 
 
 def after_last_stage(model: Model, t, z: jax.Array, v: jax.Array, a: jax.Array) -> jax.Array:
     """z + t v + t²/2 a (1,nv), t after the stage at z (nq,), without a where that curves much."""
     line, curvature = t * v, 0.5 * t**2 * a
-    return displacements(model, z[None]) + line + jnp.where(_is_small(curvature, line), curvature, 0.0)
+    return displacements(model, z[None]) + line[None] + jnp.where(_is_small(curvature, line), curvature, 0.0)[None]
 
 
 def along_h(model: Model, nodes: jax.Array, z: jax.Array, ratio) -> jax.Array:
