@@ -14,6 +14,7 @@ if jax.__version_info__ < (0, 11):  # later ones do not know the flag, and end t
     os.environ["XLA_FLAGS"] = f"--xla_cpu_use_fusion_emitters=false {os.environ.get('XLA_FLAGS', '')}".strip()
 FLOAT32 = os.environ.get("PBAD_TEST_FLOAT32") == "1"
 jax.config.update("jax_enable_x64", not FLOAT32)
+jax.config.update("jax_numpy_rank_promotion", "raise")  # what broadcasts says so
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     jax.config.update("jax_compilation_cache_dir", str(pathlib.Path(__file__).parent.parent / ".jax_cache"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
@@ -33,9 +34,12 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(autouse=True)
-def _compiles_quickly(request):
-    """Few optimisations, but for tests marked optimised."""
-    jax.config.update("jax_disable_most_optimizations", request.node.get_closest_marker("optimised") is None)
+def _as_marked(request):
+    """Few optimisations, but for tests marked optimised; and no rank is promoted, but by the long tests' arithmetic."""
+    mark = request.node.get_closest_marker
+    jax.config.update("jax_disable_most_optimizations", mark("optimised") is None)
+    own = mark("slow") is not None or mark("thorough") is not None
+    jax.config.update("jax_numpy_rank_promotion", "allow" if own else "raise")
 
 
 @pytest.fixture

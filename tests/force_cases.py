@@ -114,7 +114,7 @@ def judged(model, force, at: Instant) -> dict[str, Any]:
     out["field"] = field_of(load, model.topology.n_links)
     if not FLOAT32:
         h = 1e-3
-        near = jax.vmap(jax.vmap(does))(jnp.asarray([-2, -1, 1, 2])[:, None, None] * h * jnp.eye(len(zero)))
+        near = jax.vmap(jax.vmap(does))(jnp.asarray([-2, -1, 1, 2])[:, None, None] * h * jnp.eye(len(zero))[None])
         out["differences"] = {
             k: jnp.moveaxis(y[0] - 8 * y[1] + 8 * y[2] - y[3], 0, -1) / (12 * h) for k, y in near.items()
         }

@@ -37,7 +37,7 @@ def dense(model, M):
     J = M.c * mass + K + jnp.diag(M.d)
     if M.form is not None:
         t = tree(model.topology)
-        twists = jnp.asarray(t.dof_above_link.T)[:, :, None] * M.f.s  # (N,nv,6)
+        twists = jnp.asarray(t.dof_above_link.T)[:, :, None] * M.f.s[None]  # (N,nv,6)
         J = J + jnp.einsum("lxi,lij,lyj->xy", twists, M.form, twists)
     v = tree(model.topology).ball_v
     return J.at[v[:, :, None], v[:, None, :]].add(M.blocks) if v.size and M.blocks is not None else J

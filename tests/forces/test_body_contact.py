@@ -49,7 +49,7 @@ def on_creature(**how) -> BodyContact:
 
 def fat(force: BodyContact, reach) -> BodyContact:
     """With r_a + r_b as given, (c,) m."""
-    return dataclasses.replace(force, radius=leaf(reach)[:, None] * leaf([0.375, 0.625]))
+    return dataclasses.replace(force, radius=leaf(reach)[:, None] * leaf([[0.375, 0.625]]))
 
 
 def check_slopes(force: BodyContact, at, *, differences: bool = True) -> float:
@@ -270,7 +270,7 @@ def meeting(kind="planar", *, spheres=False, friction=0.5, damping=1.0, **how) -
     """`two` that touch; all in one structure, whatever the numbers."""
     force = forces.body_contact(two(kind), [("a", "b")], **how)
     one = jnp.ones_like(force.damping)
-    ends = jnp.asarray([1.0, 0, 1, 0] if spheres else [1.0] * 4)[:, None]
+    ends = jnp.asarray([1.0, 0, 1, 0] if spheres else [1.0] * 4)[None, :, None]
     force = dataclasses.replace(force, friction=friction * one, damping=damping * one, u=force.u * ends)
     return pbad.with_forces(two(kind), force)
 
@@ -290,7 +290,7 @@ def test_momenta_are_conserved():
         r = move(model, q, v, 4e-3, 0.4, "variational")
         assert np.linalg.norm(r["v"][-1, :3] - v[:3]) > 0.3  # they met
         start = momenta(two("free"), q, v)
-        linear, angular = (np.abs(r[k] - x).max() for k, x in zip(("linear", "angular"), start))
+        linear, angular = (np.abs(r[k] - np.asarray(x)).max() for k, x in zip(("linear", "angular"), start))
         print(f"drift {linear:.1e}, {angular:.1e} of {np.linalg.norm(start[0]):.2g}, {np.linalg.norm(start[1]):.2g}")
         assert linear < 1e-9 and angular < (2e-4 if friction else 1e-9)
 

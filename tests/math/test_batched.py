@@ -79,7 +79,7 @@ def test_derivatives_of_a_solve_in_both_directions(many):
 @pytest.mark.parametrize("n", [1, 3, 20])
 def test_cholesky_factors(n):
     A, _ = systems(n, 3)
-    M = A @ jnp.swapaxes(A, 1, 2) + jnp.eye(n, dtype=DTYPE)
+    M = A @ jnp.swapaxes(A, 1, 2) + jnp.eye(n, dtype=DTYPE)[None]
     tolerance = 1e-3 if FLOAT32 else 1e-10
     for found in (
         jax.vmap(batched.cholesky)(M),
