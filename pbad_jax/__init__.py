@@ -38,8 +38,7 @@ from pbad_jax.schemes import Dirk, Scheme, Variational, dirk, legendre, radau, v
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options
 from pbad_jax.step.step import make_step
-
-__version__ = "0.1.0"
+from pbad_jax.version import __version__
 
 __all__ = [
     "Actuator",
@@ -71,6 +70,7 @@ __all__ = [
     "UnsupportedFeatureError",
     "UnsupportedFeatureWarning",
     "Variational",
+    "__version__",
     "angular_momentum",
     "build_model",
     "chain",

@@ -35,6 +35,7 @@ from pbad_jax.kinematics.transforms import forward_kinematics
 from pbad_jax.model.model import Model
 from pbad_jax.rollouts.rollout import Trajectory
 from pbad_jax.step.info import StepInfo
+from pbad_jax.version import __version__
 
 FORMAT = "pbad_jax trajectory"
 FORMAT_VERSION = 1
@@ -192,8 +193,6 @@ def _check_fits(model: Model, q: np.ndarray, v: np.ndarray, time: np.ndarray, in
 
 
 def _metadata(model: Model, time: np.ndarray) -> dict[str, Any]:
-    from pbad_jax import __version__
-
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
