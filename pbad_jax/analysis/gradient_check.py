@@ -19,10 +19,7 @@ from pbad_jax.step.options import Options, check_options, scheme_of
 from pbad_jax.step.step import make_step
 
 TOLERANCE = {"float64": 1e-6, "float32": 5e-2}
-
-
 SOLVED = 1e-14  # tolerance of the solves in float64: below what differences see
-
 
 compiled = functools.partial(  # in half the time, which is what a check costs
     jax.jit, static_argnames="options", compiler_options={"xla_backend_optimization_level": 0}

@@ -162,8 +162,6 @@ def _parents(bodies: list[Body]) -> list[int]:
 
 
 LIMIT_WIDTH = 0.01  # rad or m over which the stiffness of a limit comes in
-
-
 LIMIT_DAMPING = 1.0  # s/rad or s/m
 
 

@@ -7,8 +7,6 @@ from typing import Any
 from pbad_jax.model.model import Mesh
 
 GEOM_TYPES = ("plane", "sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh")
-
-
 IDENTITY = (1.0, 0.0, 0.0, 0.0)
 
 

@@ -24,8 +24,6 @@ from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.model import Model
 
 Maker = Callable[[Model], Force]
-
-
 PLANE, HEIGHTS, SPHERE, CAPSULE, BOX = 0, 1, 2, 3, 6
 
 

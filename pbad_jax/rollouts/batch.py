@@ -21,11 +21,7 @@ from pbad_jax.step.options import Options, check_options, scheme_of
 from pbad_jax.step.step import make_step
 
 CPU_TILE = 32  # quicker than 128 side by side, even lanes or uneven (benchmarks/results/batch.json)
-
-
 LARGE_SYSTEM = 80  # unknowns from which on a CPU lanes side by side take longer than one after another
-
-
 SCHEDULES = ("auto", "iteration", "step")
 
 

@@ -18,11 +18,7 @@ from pbad_jax.solver.levenberg_marquardt import RUNNING, Settings, SolveState
 from pbad_jax.solver.problem import Problem
 
 MEMORY = 10  # pairs of differences kept
-
-
 BACKTRACKS = 25  # of one line search
-
-
 STUCK = 2  # iterations in a row without any decrease: one with the memory, one along the gradient
 
 

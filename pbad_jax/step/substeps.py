@@ -14,8 +14,6 @@ from pbad_jax.solver import implicit
 from pbad_jax.step.info import StepInfo
 
 FINEST = 64  # a substep is at least dt/64
-
-
 MOST_TRIES = 128  # parts of one step, failed ones included
 
 
