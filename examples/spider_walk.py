@@ -30,7 +30,7 @@ def servos(model: pbad.Model, stiffness: float = 400.0, damping: float = 12.0) -
     def servo(f):
         n, most = len(f.gear), jnp.abs(f.gear)[:, None] * f.control_range
         bias = jnp.tile(jnp.asarray([0.0, -stiffness, -damping], f.gear.dtype), (n, 1))
-        free = jnp.full_like(f.control_range, jnp.inf) * jnp.asarray([-1.0, 1.0], f.gear.dtype)
+        free = jnp.tile(jnp.asarray([-jnp.inf, jnp.inf], f.gear.dtype), (n, 1))
         return dataclasses.replace(
             f, gear=jnp.ones(n, f.gear.dtype), gain=-bias[:, 1], bias=bias, control_range=free, force_range=most
         )
