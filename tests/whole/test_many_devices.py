@@ -17,7 +17,7 @@ import jax, jax.numpy as jnp, numpy as np, pytest
 jax.config.update("jax_enable_x64", True)
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 import pbad_jax as pbad
-from pbad_jax.lanes import cholesky, solve
+from pbad_jax.math.batched import cholesky, solve
 
 assert jax.device_count() == 8
 mesh = jax.make_mesh((8,), ("lanes",), axis_types=(AxisType.Auto,))
