@@ -210,6 +210,12 @@ def solve(model: Model, J: NewtonMatrix, b: jax.Array) -> jax.Array:
     )
 
 
+def diagonal(model: Model, J: NewtonMatrix) -> jax.Array:
+    """Of a symmetric J, (nv,), without what blocks of the balls add."""
+    E = subtree_sum(model, link_terms(model, J)[0])[tree(model.topology).dof_link]
+    return small_sum(J.f.s * matvec(E, J.f.s)) + J.d
+
+
 def quadratic(model: Model, J: NewtonMatrix, x: jax.Array) -> jax.Array:
     """xᵀ J x (), in O(N), for a mass matrix (A = 0)."""
     E, _ = link_terms(model, J)

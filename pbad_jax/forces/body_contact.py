@@ -24,7 +24,7 @@ There is one point for every pair of shapes.
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,10 +33,19 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.attachments import carried
-from pbad_jax.forces.contact_law import coulomb_friction, elastic_normal_force, is_elastic, normal_force, parameters
+from pbad_jax.forces.contact_law import (
+    Led,
+    coulomb_friction,
+    elastic_normal_force,
+    is_elastic,
+    mobility_along,
+    normal_force,
+    parameters,
+)
 from pbad_jax.forces.contact_points import contact_points
 from pbad_jax.forces.force import Instant, Load, PointForces, each_link, place
-from pbad_jax.forces.regularised import ramp
+from pbad_jax.forces.one_sided import no_tangent
+from pbad_jax.forces.regularised import no_sliding, ramp
 from pbad_jax.forces.surfaces import TINY, safe_norm
 from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.joints import FIXED
@@ -65,13 +74,19 @@ class BodyContact:
     links: tuple[tuple[int, int, int, int], ...]
     at: str = "step"
     conservative: bool = False
-    has_kinks: ClassVar[bool] = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
-        return Load(
-            point_forces=(self._normal(at), self._friction(at)) if not self.conservative else (self._normal(at),)
-        )
+        normal, tangent = self._normal(at)
+        if self.conservative:
+            return Load(point_forces=(normal,), dual=(tangent, None))
+        friction, sliding = self._friction(at)
+        return Load(point_forces=(normal, friction), dual=(tangent, sliding))
+
+    def dual(self, model: Model) -> tuple:
+        """A tangent and a sliding direction of every pair."""
+        c, dtype = len(self.links), model.dtype
+        return no_tangent((c,), dtype), None if self.conservative else no_sliding((c, 3), dtype)
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """k ∫ramp(δ), J."""
@@ -104,15 +119,29 @@ class BodyContact:
         """(c,4,3); with V for T their rates."""
         return place(T, each_link(self.links, self.u), self.u)
 
-    def _normal(self, at: Instant) -> PointForces:
+    def _normal(self, at: Instant) -> tuple[PointForces, Any]:
         P, V = self._points(at.T), self._points(at.V)
         d, n, hessian = jax.vmap(_slopes)(P, self._soft)
         side, c, k = self._side(at, d, n), *P.shape[:2]
+        way = self._way(at, n[:, 0], side)
         n, hessian = side[:, None] * n.reshape(c, -1), side[:, None, None] * hessian.reshape(c, 3 * k, 3 * k)
-        f, df_dP, df_dV = normal_force(self, self._reach, side * d, n, hessian, V.reshape(c, -1))
-        return PointForces(self.links, self.u, f.reshape(P.shape), *(x.reshape(c, k, 3, k, 3) for x in (df_dP, df_dV)))
+        law = normal_force(self, self._reach, side * d, n, hessian, V.reshape(c, -1), way)
+        force, modelled, curving = (
+            None if x is None else x.reshape(P.shape) for x in (law.force, law.modelled, law.curving)
+        )
+        df_dP, df_dV = (None if x is None else x.reshape(c, k, 3, k, 3) for x in (law.df_dP, law.df_dV))
+        assert force is not None
+        return PointForces(self.links, self.u, force, df_dP, df_dV, modelled, curving), law.dual
 
-    def _friction(self, at: Instant) -> PointForces:
+    def _way(self, at: Instant, n: jax.Array, side: jax.Array) -> Led | None:
+        if at.guide is None:
+            return None
+        expected = side * jax.vmap(_gap)(self._points(at.guide.T), self._soft)[0]
+        centres, links = self._points(at.start.T)[:, ::2], each_link(self.links, self.u)[:, ::2]
+        mobility = sum(mobility_along(at.guide, links[:, k], centres[:, k], n) for k in range(2))
+        return Led(expected, at.guide.dual[0], at.guide.rate, 1 / jnp.asarray(mobility))
+
+    def _friction(self, at: Instant) -> tuple[PointForces, Any]:
         T, where = at.start.T, each_link(self.links, self.u)[:, ::2]
         d, n, along = jax.vmap(_gap)(self._points(T), self._soft)
         overlap = self._reach - d * safe_norm(n[:, 0])
@@ -123,9 +152,10 @@ class BodyContact:
         u = self.u[:, ::2] + along[..., None] * self.u[:, 1::2]
         u = u + jnp.concatenate([inside, jnp.zeros_like(arm)[..., None]], axis=-1)
         V = place(at.V, where, u)
-        f, slope = coulomb_friction(self, N, n, V[:, 0] - V[:, 1], at.regime)
-        df_dV = jnp.einsum("i,j,cab->ciajb", pair, pair, slope)
-        return PointForces(tuple((l[0], l[2]) for l in self.links), u, pair[None, :, None] * f[:, None], None, df_dV)
+        last = None if at.guide is None else at.guide.dual[1]
+        law = coulomb_friction(self, N, n, V[:, 0] - V[:, 1], at.guide, last)
+        df_dV, both = jnp.einsum("i,j,cab->ciajb", pair, pair, law.df_dV), tuple((l[0], l[2]) for l in self.links)
+        return PointForces(both, u, pair[None, :, None] * law.force[:, None], None, df_dV), law.dual
 
 
 def _gap(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

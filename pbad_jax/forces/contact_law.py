@@ -4,7 +4,7 @@ For a sphere of radius r about P (r = 0: a point), with d(P) the signed distance
 
     δ = r − d(P),  δ̇ = −n · V,   normal force  F n,  F = k ramp(δ) g(1 + χ δ̇),
 
-ramp and g of regularised.py: C¹ forces, nothing pulls, and damping acts only under pressure (Hunt and Crossley).
+by the law of one_sided.py: C¹ forces, nothing pulls, and damping acts only under pressure (Hunt and Crossley).
 Friction is lagged: with the elastic normal force N, the normal n and the touching point of the body all taken at the
 start of the step,
 
@@ -14,7 +14,7 @@ which is minus the gradient of a dissipation, so the Newton matrix of one stage 
 Nothing depends on dt: a block on a slope tan θ < μ creeps at s tan θ/√(μ² − tan² θ).
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,31 +23,64 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces import surfaces
-from pbad_jax.forces.regularised import ramp, smooth_coulomb, smooth_positive_part
+from pbad_jax.forces.force import Guide
+from pbad_jax.forces.one_sided import Tangent, led, one_sided
+from pbad_jax.forces.regularised import primal_dual_coulomb, ramp, smooth_coulomb
 from pbad_jax.math.small import identity_like, matvec, small_sum
 
 G0 = 9.81  # m/s², for the smooth start of the penalty
 
 
-def normal_force(law: Any, reach: jax.Array, d: jax.Array, n: jax.Array, hessian: jax.Array, V: jax.Array):
-    """The normal forces where a distance d falls below `reach`, and their slopes.
+class Law(NamedTuple):
+    """A force that depends on c clusters of k coordinates, and its slopes; see PointForces."""
+
+    force: jax.Array  # (c,k)
+    df_dP: jax.Array | None  # (c,k,k)
+    df_dV: jax.Array
+    modelled: jax.Array | None
+    curving: jax.Array | None
+    dual: Any
+
+
+class Led(NamedTuple):
+    """What leads a solve to the normal forces, see one_sided.led; each (c,), but () for `follows`."""
+
+    expected: jax.Array  # m, distance
+    last: Tangent
+    follows: jax.Array
+    mass: jax.Array
+
+
+def normal_force(
+    law: Any, reach: jax.Array, d: jax.Array, n: jax.Array, hessian: jax.Array, V: jax.Array, way: Led | None
+) -> Law:
+    """The normal forces F n where a distance d falls below `reach`, and their slopes.
 
     Args:
         law: whatever has stiffness, width and damping, (c,).
         reach: (c,) m. d: (c,) m, distances as functions of the k coordinates of what takes part.
         n: (c,k) their gradients. hessian: (c,k,k) their curvatures, 1/m. V: (c,k) the rates of the coordinates, m/s.
-
-    Returns:
-        F n (c,k) N, and its derivatives by the coordinates and by their rates, (c,k,k).
+        way: on the way to a root.
     """
-    _, elastic, slope = ramp(reach - d, law.width)
-    g, g_slope = smooth_positive_part(1 - law.damping * small_sum(n * V))
-    F, by_depth = law.stiffness * elastic * g, law.stiffness * slope * g
-    by_rate = law.stiffness * elastic * g_slope * law.damping
+    depth, rate = reach - d, -small_sum(n * V)
+    if way is None:
+        f = one_sided(law, depth, rate)
+        through = f.force
+    else:
+        f = led(law, depth, rate, reach - way.expected, way.last, way.follows, way.mass)
+        assert f.curving is not None
+        through = f.curving
     nn = n[:, :, None] * n[:, None, :]
     turning = n[:, :, None] * matvec(hessian, V)[:, None, :]
-    df_dP = F[:, None, None] * hessian - by_depth[:, None, None] * nn - by_rate[:, None, None] * turning
-    return F[:, None] * n, df_dP, -by_rate[:, None, None] * nn
+    df_dP = through[:, None, None] * hessian - f.by_depth[:, None, None] * nn - f.by_rate[:, None, None] * turning
+    modelled, curving = (None if x is None else x[:, None] * n for x in (f.modelled, f.curving))
+    return Law(f.force[:, None] * n, df_dP, -f.by_rate[:, None, None] * nn, modelled, curving, f.tangent)
+
+
+def mobility_along(guide: Guide, links: np.ndarray, P: jax.Array, n: jax.Array) -> jax.Array:
+    """(c,) 1/kg: how easily links (c,) by themselves are pushed at the points P (c,3) along n (c,3)."""
+    wrench = jnp.concatenate([jnp.cross(P - guide.origin[None], n), n], axis=-1)
+    return small_sum(wrench * matvec(guide.mobility[links], wrench))
 
 
 def elastic_normal_force(law: Any, depth: jax.Array, n: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -56,15 +89,20 @@ def elastic_normal_force(law: Any, depth: jax.Array, n: jax.Array) -> tuple[jax.
     return law.stiffness * ramp(depth, law.width)[1] * size, n / jnp.where(size > 0, size, 1.0)[:, None]
 
 
-def coulomb_friction(law: Any, N: jax.Array, n: jax.Array, V: jax.Array, regime: str) -> tuple[jax.Array, jax.Array]:
+def coulomb_friction(law: Any, N: jax.Array, n: jax.Array, V: jax.Array, guide: Guide | None, last) -> Law:
     """Smooth Coulomb friction under normal forces N (c,) along n (c,3) at relative velocities V (c,3), and its slope.
 
-    `law` has friction (c,) and stick_speed (); `regime` as in `Instant`.
+    `law` has friction (c,) and stick_speed (); `last` is the dual where there is a guide.
     """
     flat = identity_like(n) - n[:, :, None] * n[:, None, :]
-    direction, slope = smooth_coulomb(matvec(flat, V), law.stick_speed[None, None], regime)
+    w, speed = matvec(flat, V), law.stick_speed[None, None]
+    if guide is None:
+        (direction, slope), dual = smooth_coulomb(w, speed), None
+    else:
+        direction, slope, dual = primal_dual_coulomb(w, speed, last, guide.trust)
     strength = -law.friction * N
-    return strength[:, None] * direction, strength[:, None, None] * jnp.einsum("cij,cjk->cik", slope, flat)
+    df_dV = strength[:, None, None] * jnp.einsum("cij,cjk->cik", slope, flat)
+    return Law(strength[:, None] * direction, None, df_dV, None, None, dual)
 
 
 def parameters(

@@ -22,7 +22,7 @@ one-sided (contact, limits), which inside a step longer than the contact would l
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,20 @@ import numpy as np
 from pbad_jax.errors import ModelError
 from pbad_jax.math.small import small_sum
 from pbad_jax.model.model import Model
+
+
+class Guide(NamedTuple):
+    """What a solve has learnt on its way, for forces with a `dual`. The forces themselves do not depend on it, only
+    the linear model that is solved next: where their laws are linearised (one_sided.py, regularised.py).
+    """
+
+    dual: Any  # of this force: what its Load left at the last iterate, at first `Force.dual`
+    T: jax.Array  # (N,3,4) m, where the last linear model expected the links
+    rate: jax.Array  # () 1/s, by how much V follows T from iterate to iterate
+    trust: jax.Array  # () in tangents, 1, and the less, the more in secants
+    mobility: jax.Array  # (N,6,6) twist of every link by a unit wrench on it, about `origin` at the start of the step
+    inertia: jax.Array  # (nv,) kg m² or kg, of every degree of freedom alone
+    origin: jax.Array  # (3,) m
 
 
 class Start(NamedTuple):
@@ -44,8 +58,8 @@ class Start(NamedTuple):
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["q", "v", "T", "V", "time", "control", "start", "dt"],
-    meta_fields=["regime"],
+    data_fields=["q", "v", "T", "V", "time", "control", "start", "dt", "guide"],
+    meta_fields=[],
 )
 @dataclasses.dataclass(frozen=True)
 class Instant:
@@ -59,9 +73,7 @@ class Instant:
     control: jax.Array  # (nu,)
     start: Start
     dt: jax.Array  # () s, the step
-    regime: str = (
-        "tangent"  # or "stick", "secant": how laws with kinks are wanted on the way to a root, see `has_kinks`
-    )
+    guide: Guide | None = None  # on the way to a root; in total_load, its `dual` has those of all forces
 
 
 def instant(q, v, T, V, time, control) -> Instant:
@@ -70,7 +82,9 @@ def instant(q, v, T, V, time, control) -> Instant:
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["u", "force", "df_dP", "df_dV"], meta_fields=["links"]
+    jax.tree_util.register_dataclass,
+    data_fields=["u", "force", "df_dP", "df_dV", "modelled", "curving"],
+    meta_fields=["links"],
 )
 @dataclasses.dataclass(frozen=True)
 class PointForces:
@@ -82,6 +96,8 @@ class PointForces:
         u: (c,n,4) points in their links' frames: (p, 1) m, or (p, 0) for a direction.
         force: (c,n,3) N.
         df_dP, df_dV: (c,n,3,n,3) N/m and N s/m, or None for zero.
+        modelled: (c,n,3) N, what the next linear model has for `force`, or None for the same; see `Guide`.
+        curving: (c,n,3) N, the force whose product with the curvature of P(q) the matrix has, or None for `force`.
     """
 
     links: tuple
@@ -89,6 +105,8 @@ class PointForces:
     force: jax.Array
     df_dP: jax.Array | None = None
     df_dV: jax.Array | None = None
+    modelled: jax.Array | None = None
+    curving: jax.Array | None = None
 
     @property
     def couples(self) -> bool:
@@ -109,6 +127,8 @@ class Load(NamedTuple):
     dtau_dq: jax.Array | None = None  # (nv,) or (nv,nv)
     dtau_dv: jax.Array | None = None  # (nv,) or (nv,nv)
     point_forces: tuple[PointForces, ...] = ()
+    modelled_tau: jax.Array | None = None  # (nv,) what the next linear model has beside `tau`; None: nothing
+    dual: Any = None  # what `at.guide.dual` will be at the next iterate; of total_load, those of all forces
 
 
 def place(T: jax.Array, links, u: jax.Array) -> jax.Array:
@@ -145,22 +165,38 @@ def point_forces(at: Instant, links: tuple, u: jax.Array, law: Callable, *parame
 
 def total_load(model: Model, at: Instant, where: str | None = None) -> Load:
     """The sum of the model's forces that act at the "stages", or once a "step"; None, of all."""
-    total = Load()
-    for force in model.forces if where is None else acting(model, where):
-        load = _of_right_shapes(model, force, force.load(model, at))
+    total, duals = Load(), []
+    for k, force in enumerate(model.forces):
+        if where is not None and acts_at(force) != where:
+            duals.append(None)
+            continue
+        here = at
+        if at.guide is not None:
+            own = at.guide.dual[k]
+            here = dataclasses.replace(at, guide=None if own is None else at.guide._replace(dual=own))
+        load = _of_right_shapes(model, force, force.load(model, here))
         sums = (_plus(a, b) for a, b in zip(total[:4], load[:4]))
-        total = Load(*sums, point_forces=total.point_forces + load.point_forces)
-    return total
+        extra = _plus(total.modelled_tau, load.modelled_tau)
+        total = Load(*sums, point_forces=total.point_forces + load.point_forces, modelled_tau=extra)
+        duals.append(load.dual)
+    return total._replace(dual=tuple(duals))
+
+
+def first_duals(model: Model, where: str) -> tuple:
+    """Of every force that acts there what it finds at the first iterate; None where it has no dual."""
+    return tuple(f.dual(model) if acts_at(f) == where and hasattr(f, "dual") else None for f in model.forces)
 
 
 def _of_right_shapes(model: Model, force: "Force", load: Load) -> Load:
     """The Load itself; what does not fit the model is named while tracing."""
     nv = model.nv
     parts = [("field", load.field, [(model.topology.n_links, 3, 4)]), ("tau", load.tau, [(nv,)])]
+    parts += [("modelled_tau", load.modelled_tau, [(nv,)])]
     parts += [(name, getattr(load, name), [(nv,), (nv, nv)]) for name in ("dtau_dq", "dtau_dv")]
     for k, p in enumerate(load.point_forces):
         c, n = p.u.shape[:2]
-        shapes = {"u": (c, n, 4), "force": (c, n, 3), "df_dP": (c, n, 3, n, 3), "df_dV": (c, n, 3, n, 3)}
+        shapes = {"u": (c, n, 4), "df_dP": (c, n, 3, n, 3), "df_dV": (c, n, 3, n, 3)}
+        shapes |= dict.fromkeys(("force", "modelled", "curving"), (c, n, 3))
         parts += [(f"point_forces[{k}].{name}", getattr(p, name), [shape]) for name, shape in shapes.items()]
     for name, x, allowed in parts:
         if x is not None and jnp.shape(x) not in allowed:
@@ -185,9 +221,21 @@ def field_of(load: Load, n_links: int) -> jax.Array | None:
     """All that a Load does to the links as one field (N,3,4): −Σ f ⊗ u beside its own."""
     field = load.field
     for p in load.point_forces:
-        more = on_links(p.point_links, -p.force[..., :, None] * p.u[..., None, :], n_links)
-        field = more if field is None else field + more
+        field = _plus(field, _field(p, p.force, n_links))
     return field
+
+
+def field_beyond(load: Load, n_links: int, name: str) -> jax.Array | None:
+    """What `field_of` would have more if every point force were its `modelled` or `curving` one; None: nothing."""
+    field = None
+    for p in load.point_forces:
+        other = getattr(p, name)
+        field = field if other is None else _plus(field, _field(p, other - p.force, n_links))
+    return field
+
+
+def _field(p: PointForces, force: jax.Array, n_links: int) -> jax.Array:
+    return on_links(p.point_links, -force[..., :, None] * p.u[..., None, :], n_links)
 
 
 def on_links(links: np.ndarray, x: jax.Array, n_links: int) -> jax.Array:
@@ -218,11 +266,11 @@ class Force(Protocol):
 
         at: str = "stages"             or "step": one implicit impulse a step, see the module
         conservative: bool = True      whether the force is minus the gradient of its `potential`, no more
-        has_kinks: bool = False        whether `load` answers `at.regime`
         couples_joints: bool = True    whether a full (nv,nv) slope joins joints; False: it is blocks of the balls
         potential(model, at)           () J: enters `potential_energy`; without it a force is not conservative
         gap(model, at)                 (c,3) or (e,), m or rad: by how much it is open, for `loop_gaps`
         depth(model, at)               (c,) m: how deep what it holds apart overlaps
+        dual(model)                    arrays: what `load` finds in `at.guide.dual` at the first iterate of a solve
         describe(model)                (its name, on how much of the model it acts), two strings for `pbad-jax info`
     """
 
@@ -232,8 +280,8 @@ class Force(Protocol):
 
 
 WHERE = ("stages", "step")
-FLAGS = ("conservative", "has_kinks", "couples_joints")
-METHODS = ("potential", "gap", "depth", "describe")
+FLAGS = ("conservative", "couples_joints")
+METHODS = ("potential", "gap", "depth", "dual", "describe")
 OPTIONAL = ("at", *FLAGS, *METHODS)
 
 
@@ -245,11 +293,6 @@ def acts_at(force: Force) -> str:
 def is_conservative(force: Force) -> bool:
     """Whether the force is minus the gradient of its `potential`, no more."""
     return hasattr(force, "potential") and getattr(force, "conservative", True)
-
-
-def has_kinks(force: Force) -> bool:
-    """Whether the force answers `at.regime`: dry friction, whose slope does not tell of its middle."""
-    return getattr(force, "has_kinks", False)
 
 
 def couples_joints(force: Force) -> bool:

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.forces.force import Instant, Load, dofs
-from pbad_jax.forces.regularised import ramp, smooth_coulomb, smooth_positive_part
+from pbad_jax.forces.one_sided import OneSided, Tangent, led, no_tangent, one_sided
+from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb, ramp, smooth_coulomb
 from pbad_jax.kinematics.manifold import difference
 from pbad_jax.kinematics.tree import ball_blocks, tree
 from pbad_jax.math import rotations
@@ -96,12 +97,19 @@ class JointFriction:
     loss: jax.Array  # (nv,) N or N m
     stick_speed: jax.Array  # (nv,) m/s or rad/s
     at: str = "step"
-    has_kinks: ClassVar[bool] = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its slope by v."""
-        direction, slope = smooth_coulomb(at.v[:, None], self.stick_speed[:, None], at.regime)
-        return Load(tau=-self.loss * direction[:, 0], dtau_dv=-self.loss * slope[:, 0, 0])
+        w, speed, dual = at.v[:, None], self.stick_speed[:, None], None
+        if at.guide is None:
+            direction, slope = smooth_coulomb(w, speed)
+        else:
+            direction, slope, dual = primal_dual_coulomb(w, speed, at.guide.dual, at.guide.trust)
+        return Load(tau=-self.loss * direction[:, 0], dtau_dv=-self.loss * slope[:, 0, 0], dual=dual)
+
+    def dual(self, model: Model) -> Sliding:
+        """A sliding direction of every degree of freedom."""
+        return no_sliding((model.nv, 1), model.dtype)
 
     def describe(self, model: Model) -> tuple[str, str]:
         """Where it brakes."""
@@ -132,19 +140,32 @@ class JointLimit:
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its slopes; full matrices only where there are balls."""
         t, q = tree(model.topology), self._scalars(model, at.q)
-        tau, by_q, by_v = jnp.zeros_like(at.v), jnp.zeros_like(at.v), jnp.zeros_like(at.v)
-        for side, end in ((-1.0, self.range[:, 0]), (1.0, self.range[:, 1])):
+        tau, beyond, by_q, by_v = (jnp.zeros_like(at.v) for _ in range(4))
+        duals = []
+        for k, (side, end) in enumerate(((-1.0, self.range[:, 0]), (1.0, self.range[:, 1]))):
             x = self._excess(side, q, end)
-            _, F, slope = ramp(x, self.width)
-            g, g_slope = smooth_positive_part(1 + self.damping * side * at.v)
-            tau = tau - side * self.stiffness * F * g
-            by_q = by_q - self.stiffness * slope * g
-            by_v = by_v - self.stiffness * F * g_slope * self.damping
+            f = self._end(at, k, x, side * at.v)
+            tau, by_q, by_v = tau - side * f.force, by_q - f.by_depth, by_v - f.by_rate
+            if f.modelled is not None:
+                beyond = beyond - side * (f.modelled - f.force)
+            duals.append(f.tangent)
+        dual, modelled = (None, None) if at.guide is None else (tuple(duals), beyond)
         if not t.balls.size:
-            return Load(tau=tau, dtau_dq=by_q, dtau_dv=by_v)
+            return Load(tau=tau, dtau_dq=by_q, dtau_dv=by_v, modelled_tau=modelled, dual=dual)
         torque, slope = self._ball_torque(model, at.q)
-        by_q = ball_blocks(model, by_q, lambda: slope)
-        return Load(tau=tau.at[t.ball_v].add(torque), dtau_dq=by_q, dtau_dv=by_v)
+        by_q, tau = ball_blocks(model, by_q, lambda: slope), tau.at[t.ball_v].add(torque)
+        return Load(tau=tau, dtau_dq=by_q, dtau_dv=by_v, modelled_tau=modelled, dual=dual)
+
+    def dual(self, model: Model) -> tuple[Tangent, Tangent]:
+        """A tangent of either end of every degree of freedom."""
+        free = no_tangent((model.nv,), model.dtype)
+        return free, free
+
+    def _end(self, at: Instant, k: int, excess: jax.Array, rate: jax.Array) -> OneSided:
+        """The law at end k; its motion is linear, so what was expected is what is there."""
+        if at.guide is None:
+            return one_sided(self, excess, rate)
+        return led(self, excess, rate, excess, at.guide.dual[k], at.guide.rate, at.guide.inertia)
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """k ∫ramp, J."""

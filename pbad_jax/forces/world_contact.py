@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +11,20 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces import surfaces
-from pbad_jax.forces.contact_law import coulomb_friction, elastic_normal_force, is_elastic, normal_force, parameters
+from pbad_jax.forces.contact_law import (
+    Law,
+    Led,
+    coulomb_friction,
+    elastic_normal_force,
+    is_elastic,
+    mobility_along,
+    normal_force,
+    parameters,
+)
 from pbad_jax.forces.contact_points import ContactPoints, check_points, contact_points
 from pbad_jax.forces.force import Instant, Load, PointForces, place
-from pbad_jax.forces.regularised import ramp
+from pbad_jax.forces.one_sided import no_tangent
+from pbad_jax.forces.regularised import no_sliding, ramp
 from pbad_jax.math.small import matvec, transpose
 from pbad_jax.model.model import Model
 
@@ -39,13 +49,19 @@ class Contact:
     links: tuple[int, ...]
     at: str = "step"
     conservative: bool = False
-    has_kinks: ClassVar[bool] = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
-        return Load(
-            point_forces=(self._normal(at), self._friction(at)) if not self.conservative else (self._normal(at),)
-        )
+        normal, tangent = self._normal(at)
+        if self.conservative:
+            return Load(point_forces=(normal,), dual=(tangent, None))
+        friction, sliding = self._friction(at)
+        return Load(point_forces=(normal, friction), dual=(tangent, sliding))
+
+    def dual(self, model: Model) -> tuple:
+        """A tangent and a sliding direction of every point."""
+        c, dtype = len(self.links), model.dtype
+        return no_tangent((c,), dtype), None if self.conservative else no_sliding((c, 3), dtype)
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """k ∫ramp(δ), J."""
@@ -60,24 +76,36 @@ class Contact:
         """The surface, and how many points."""
         return f"Contact with a {type(self.surface).__name__}", f"{len(self.links)} points"
 
-    def _normal(self, at: Instant) -> PointForces:
+    def _normal(self, at: Instant) -> tuple[PointForces, Any]:
         P, V = place(at.T, self.links, self.u), place(at.V, self.links, self.u)
-        return _single(self.links, self.u, *normal_force(self, self.radius, *surfaces.slopes(self.surface, P), V))
+        slopes = surfaces.slopes(self.surface, P)
+        law = normal_force(self, self.radius, *slopes, V, self._way(at, slopes[1]))
+        return _single(self.links, self.u, law), law.dual
 
-    def _friction(self, at: Instant) -> PointForces:
+    def _way(self, at: Instant, n: jax.Array) -> Led | None:
+        if at.guide is None:
+            return None
+        expected = jax.vmap(self.surface.distance)(place(at.guide.T, self.links, self.u))
+        mobility = mobility_along(at.guide, np.asarray(self.links, int), place(at.start.T, self.links, self.u), n)
+        return Led(expected, at.guide.dual[0], at.guide.rate, 1 / mobility)
+
+    def _friction(self, at: Instant) -> tuple[PointForces, Any]:
         start, here = at.start, np.asarray(self.links, int)
         d, n, _ = surfaces.slopes(self.surface, place(start.T, here, self.u))
         N, n = elastic_normal_force(self, self.radius - d, n)
         touching = -self.radius[:, None] * matvec(transpose(start.T[here][..., :3]), n)  # from the centre, in the link
         u = self.u + jnp.concatenate([touching, jnp.zeros_like(N)[:, None]], axis=-1)
-        f, df_dV = coulomb_friction(self, N, n, place(at.V, here, u), at.regime)
-        return _single(self.links, u, f, None, df_dV)
+        last = None if at.guide is None else at.guide.dual[1]
+        law = coulomb_friction(self, N, n, place(at.V, here, u), at.guide, last)
+        return _single(self.links, u, law), law.dual
 
 
-def _single(links, u, force, df_dP, df_dV) -> PointForces:
+def _single(links, u, law: Law) -> PointForces:
     """PointForces of clusters of one point."""
-    wide = (None if x is None else x[:, None, :, None, :] for x in (df_dP, df_dV))
-    return PointForces(links, u[:, None], force[:, None], *wide)
+    force, modelled, curving = (None if x is None else x[:, None] for x in (law.force, law.modelled, law.curving))
+    df_dP, df_dV = (None if x is None else x[:, None, :, None, :] for x in (law.df_dP, law.df_dV))
+    assert force is not None
+    return PointForces(links, u[:, None], force, df_dP, df_dV, modelled, curving)
 
 
 def contact(

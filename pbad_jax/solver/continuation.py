@@ -20,7 +20,7 @@ from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.solver.problem import Problem
 
 ATTEMPT = 15  # iterations one attempt may take
-ATTEMPT_WITH_KINKS = 45  # where laws have kinks, which takes Newton's method longer at any h
+GUIDED_ATTEMPT = 40  # where laws have duals, which settle as x does
 SMALLEST_STRIDE = 1 / 64
 GROW, SHRINK = 1.5, 0.5
 
@@ -48,7 +48,7 @@ def init(problem: Problem, *, status: jax.Array | int) -> State:
 
 def iterate(problem: Problem, settings: lm.Settings, s: State) -> State:
     """One Levenberg–Marquardt iteration, and where it ended an attempt, the choice of the next."""
-    attempt_limit = ATTEMPT_WITH_KINKS if problem.has_kinks else ATTEMPT
+    attempt_limit = ATTEMPT if s.attempt.guide is None else GUIDED_ATTEMPT
     limit = attempt_limit if problem.follows_from_zero else settings.max_iterations
     attempt = lm.iterate(problem, s.h, settings._replace(max_iterations=limit), s.attempt)
     attempt = _judged(problem, s, attempt)
@@ -82,7 +82,7 @@ def _next_attempt(problem: Problem, settings: lm.Settings, s: State) -> State:
     tired = (status == lm.RUNNING) & (s.iterations >= settings.max_iterations)
     status = jnp.where(tired, jnp.int8(Status.MAX_ITER), status)
     again = ended & (status == lm.RUNNING)
-    fresh = lm.restart(attempt, problem.guess(x_done, h_done, h))
+    fresh = lm.restart(problem, attempt, problem.guess(x_done, h_done, h))
     done = jax.tree.map(
         lambda new, old: jnp.where(ended, new, old), (h_done, x_done, stride), (s.h_done, s.x_done, s.stride)
     )

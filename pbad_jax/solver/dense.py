@@ -43,7 +43,6 @@ def damped_step(metric: CholeskyFactor, J: jax.Array, r: jax.Array, damping: jax
     return unwhiten(metric, y)
 
 
-def damped_energy_step(metric: CholeskyFactor, J: jax.Array, r: jax.Array, damping: jax.Array) -> jax.Array:
-    """−(J + λ L Lᵀ)⁻¹ r (n,), blockwise L, for the Hessian J and the gradient r of a merit."""
-    eye = jnp.eye(J.shape[0], dtype=J.dtype)
-    return -batched.solve(J + damping * blockwise(metric.factor, blockwise(metric.factor, eye).T).T, r)
+def regularised_step(metric: CholeskyFactor, J: jax.Array, r: jax.Array, damping: jax.Array, C: jax.Array) -> jax.Array:
+    """−(J + λ C ⊗ L Lᵀ)⁻¹ r (n,): C (m,m) of the stages, n = m b."""
+    return -batched.solve(J + damping * jnp.kron(C, metric.factor @ metric.factor.T), r)

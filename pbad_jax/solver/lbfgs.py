@@ -69,8 +69,10 @@ def solve(problem: Problem, settings: Settings, *, status: jax.Array | int) -> S
     x, _ = point(found.y)
     r, terms = problem.residual(x, 1.0)
     newton, zero = problem.unwhiten(found.correction), jnp.zeros((), r.dtype)
-    J, none = problem.matrix(terms), jnp.zeros((), jnp.int32)
-    return SolveState(x, r, J, found.norm, found.value, x, newton, zero, none, found.iterations, found.status)
+    J = problem.matrix(terms)
+    return SolveState(
+        x, r, J, found.norm, found.value, x, newton, zero, None, newton, zero, zero, found.iterations, found.status
+    )
 
 
 def minimise(

@@ -13,18 +13,19 @@ Newton correction J⁻¹ r(x_new), with the old J, is shorter than the Newton co
 depend on how the equations are scaled, and it lets Newton's method cross the ridges that a nearly singular mechanism
 raises in any fixed norm.
 
-Where a law has a kink (dry friction: all but constant on both sides of a steep middle) Newton's method oscillates
-across the middle, but from within it converges. So a rejected Newton step is answered, before damping, by the Newton
-step of the residual in another regime: first with every such law that is not far out as the straight line of its
-middle (it sticks), then with all as their secants from the origin, which for a convex law falls short of the minimum
-but never crosses the kink.
+Laws with kinks (dry friction, contact) are another matter: their linear model may be good although the residual rises,
+since a step that is right to first order still ends a little too deep in something stiff. Such a problem hands out a
+guide, the duals of its laws, from which the next linear model is made; every trial is taken, and steps are bounded. What
+is left of overshooting is friction, whose steps turn round: after PATIENCE iterations, a step at whose end the model's
+residual points back as strongly as it pointed forward (the slope along the step) makes the trust in its tangents fall,
+towards secants, which do not overshoot. A step along which the model does not fall is made with λ = 1.
 
 Converged is a residual within the tolerance, or a Newton correction within it that has just been made: a stiff system's
 residual has rounding errors of its own size, the correction has not. So is a residual that is nearly within it where no
 step reduces it any more. The first guess is never believed: at least one correction is made, because a guess within a
 loose tolerance (float32) would carry its error from step to step.
 
-One iteration is one residual, one matrix and one linear solve, two or three solves where the norm does not fall:
+One iteration is one residual, one matrix and one linear solve, two where the norm does not fall:
 `iterate` evaluates the trial point that the last call left, judges it, and leaves the next one; continuation.py loops.
 A trial is judged by its residual alone, so that of one that is rejected, and of the root itself, no matrix is made.
 
@@ -41,13 +42,14 @@ from pbad_jax.math.batched import cond_if_any
 from pbad_jax.solver.problem import Problem
 
 RUNNING = -1  # status of an unfinished solve
-TANGENT, STICK, SECANT = range(3)  # what leads to the trial: Newton's step, damped or not, or that of another regime
-SECANTS = 4  # steps along secants in a row, SECANT to SECANT + SECANTS − 1
 
 LAMBDA_FIRST = 0.1  # of the whitened matrix, whose entries are of order one
 LAMBDA_UP, LAMBDA_DOWN = 8.0, 0.05
 LAMBDA_MIN, LAMBDA_MAX = 1e-3, 1e9
 DECREASE = 1 - 1e-3  # what counts as lower
+PATIENCE = 12  # iterations of a guided solve in which nothing is held against a step
+TURNED = 0.9  # of the slope at the start of a step, at its end, from which on it turned round
+MISTRUST, REGAIN = 0.1, 2.0  # factors of the trust
 ROUNDING = 100.0  # a residual within this factor of the tolerance is accepted when nothing reduces it
 
 
@@ -67,9 +69,12 @@ class SolveState(NamedTuple):
     norm: jax.Array  # () its norm
     merit: jax.Array  # () what must fall: the norm, or the problem's merit
     trial: Any  # the point to evaluate next
-    newton: jax.Array  # (n,) −J⁻¹ r, the Newton correction, or that of the regime that leads to the trial
+    newton: jax.Array  # (n,) −J⁻¹ r, the Newton correction; of a guided problem, with the r of its model
     damping: jax.Array  # () λ
-    regime: jax.Array  # () int32, what leads to the trial: TANGENT, STICK or SECANT and more
+    guide: Any  # None: the problem has none
+    step: jax.Array  # (n,) what led to the trial
+    slope: jax.Array  # () the model's residual along it, at its start
+    trust: jax.Array  # () of the guide
     iterations: jax.Array  # () int32; -1 until the first guess has been evaluated
     status: jax.Array  # () int8, RUNNING or a Status
 
@@ -77,7 +82,8 @@ class SolveState(NamedTuple):
 def init(problem: Problem, x, *, status: jax.Array | int = RUNNING) -> SolveState:
     """A solve whose first guess x is still to be evaluated. `status` other than RUNNING: a finished one."""
     dtype = jax.tree.leaves(x)[0].dtype
-    shapes = jax.eval_shape(lambda x: _residual_and_matrix(problem, x), x)
+    guide = problem.first_guide()
+    shapes = jax.eval_shape(lambda x, guide: _residual_and_matrix(problem, x, guide), x, guide)
     r, J = jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), shapes)
     infinite = jnp.asarray(jnp.inf, dtype)
     return SolveState(
@@ -89,13 +95,16 @@ def init(problem: Problem, x, *, status: jax.Array | int = RUNNING) -> SolveStat
         trial=x,
         newton=r,
         damping=jnp.zeros((), dtype),
-        regime=jnp.zeros((), jnp.int32),
+        guide=guide,
+        step=r,
+        slope=jnp.zeros((), dtype),
+        trust=jnp.ones((), dtype),
         iterations=jnp.asarray(-1, jnp.int32),
         status=jnp.asarray(status, jnp.int8),
     )
 
 
-def restart(s: SolveState, x) -> SolveState:
+def restart(problem: Problem, s: SolveState, x) -> SolveState:
     """A new solve from the guess x in the buffers of an old one."""
     return s._replace(
         x=x,
@@ -103,7 +112,10 @@ def restart(s: SolveState, x) -> SolveState:
         norm=jnp.full_like(s.norm, jnp.inf),
         merit=jnp.full_like(s.merit, jnp.inf),
         damping=jnp.zeros_like(s.damping),
-        regime=jnp.zeros_like(s.regime),
+        guide=problem.first_guide(),
+        step=jnp.zeros_like(s.step),
+        slope=jnp.zeros_like(s.slope),
+        trust=jnp.ones_like(s.trust),
         iterations=jnp.full_like(s.iterations, -1),
         status=jnp.full_like(s.status, RUNNING),
     )
@@ -115,7 +127,7 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
     wanted = t.better & ~(_is_root(settings, s, t, t.better) & ~_matrix_is_wanted(problem, s.trial))
     J, newton, finite = _linearised(problem, s, t, wanted)
     accept = t.better & finite
-    damping, regime = _next_mode(problem, s, accept)
+    damping = _next_damping(problem, s, t, newton, accept)
     status = _status(
         _is_root(settings, s, t, accept),
         ((s.iterations < 0) & ~(t.finite & finite), Status.NONFINITE_EVAL),
@@ -125,9 +137,16 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
     x, r, norm, merit = jax.tree.map(
         lambda a, b: jnp.where(accept, a, b), (s.trial, t.r, t.norm, t.merit), (s.x, s.r, s.norm, s.merit)
     )
-    delta, newton = _next_step(problem, h, s, x, r, J, newton, damping, regime)
-    trial = problem.retract(x, _bounded(problem, delta))
-    after = SolveState(x, r, J, norm, merit, trial, newton, damping, regime, s.iterations + 1, status)
+    model_r = r if s.guide is None else t.model_r
+    delta = _bounded(problem, _next_step(problem, s, model_r, J, newton, damping))
+    guide, slope, trust = s.guide, s.slope, s.trust
+    if guide is not None:
+        trust = _next_trust(problem, s, t)
+        guide, slope = problem.next_guide(guide, t.terms, delta, trust), problem.slope(model_r, delta)
+    trial = problem.retract(x, delta)
+    after = SolveState(
+        x, r, J, norm, merit, trial, newton, damping, guide, delta, slope, trust, s.iterations + 1, status
+    )
     return jax.tree.map(lambda new, old: jnp.where(s.status == RUNNING, new, old), after, s)
 
 
@@ -136,17 +155,23 @@ class _Trial(NamedTuple):
 
     r: jax.Array
     terms: Any
+    model_r: jax.Array  # the residual of its linear model
     norm: jax.Array
     merit: jax.Array
     finite: jax.Array
     better: jax.Array  # finite, and better than the point before
-    tiny: jax.Array  # whether the correction that led to it was within the tolerance
+    tiny: jax.Array  # whether the correction that led to it was within the tolerance, and the model is the residual's
 
 
 def _evaluate_trial(problem: Problem, h, settings: Settings, s: SolveState) -> _Trial:
-    r, terms = problem.residual(s.trial, h)
-    norm, merit = problem.norm(r), problem.merit(s.trial, h)
+    r, terms = problem.residual(s.trial, h, s.guide)
+    norm, merit, model_r = problem.norm(r), problem.merit(s.trial, h), problem.modelled(terms, r)
     first, finite = s.iterations < 0, jnp.isfinite(norm)
+    tiny = problem.length(s.newton) <= settings.tolerance
+    if s.guide is not None:
+        beyond = problem.norm(model_r - r)
+        tiny &= beyond <= ROUNDING * settings.tolerance
+        return _Trial(r, terms, model_r, norm, norm, finite, finite & jnp.isfinite(beyond), tiny)
     if merit is None:
         merit, lower = norm, first | (norm < DECREASE * s.norm)
         doubtful = finite & ~lower & (s.status == RUNNING)
@@ -154,10 +179,7 @@ def _evaluate_trial(problem: Problem, h, settings: Settings, s: SolveState) -> _
     else:
         finite &= jnp.isfinite(merit)
         lower = first | (merit <= s.merit + 8 * jnp.finfo(merit.dtype).eps * jnp.abs(s.merit))
-    if problem.has_kinks:  # for steps of another regime it is enough that r does not turn round along them
-        lower |= (s.regime != TANGENT) & (jnp.abs(r @ s.newton) <= jnp.abs(s.r @ s.newton))
-    tiny = problem.length(s.newton) <= settings.tolerance
-    return _Trial(r, terms, norm, merit, finite, finite & lower, tiny)
+    return _Trial(r, terms, model_r, norm, merit, finite, finite & lower, tiny)
 
 
 def _is_root(settings: Settings, s: SolveState, t: _Trial, accept) -> jax.Array:
@@ -185,43 +207,35 @@ def _linearised(problem: Problem, s: SolveState, t: _Trial, wanted):
         new = J, -problem.solve(J, r)
         return *jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, (J_old, newton_old)), finite
 
-    return cond_if_any(wanted & (s.status == RUNNING), as_before, anew, problem, t.terms, t.r, s.J, s.newton)
+    return cond_if_any(wanted & (s.status == RUNNING), as_before, anew, problem, t.terms, t.model_r, s.J, s.newton)
 
 
-def _next_mode(problem: Problem, s: SolveState, accept) -> tuple[jax.Array, jax.Array]:
-    """λ, and the regime of the next step."""
+def _next_damping(problem: Problem, s: SolveState, t: _Trial, newton: jax.Array, accept) -> jax.Array:
+    """λ."""
     first = s.iterations < 0
-    less = jnp.where(s.damping * LAMBDA_DOWN < LAMBDA_MIN, 0.0, s.damping * LAMBDA_DOWN)
     more = jnp.maximum(s.damping * LAMBDA_UP, LAMBDA_FIRST)
-    damping = jnp.where(first, 0.0, jnp.where(accept, less, more))
-    if not problem.has_kinks:
-        return damping, jnp.zeros_like(s.regime)
-    rejected = ~first & ~accept & (s.damping == 0)
-    goes_on = accept & (s.regime >= SECANT) & (s.regime < SECANT + SECANTS - 1)
-    regime = jnp.where((rejected & (s.regime < SECANT)) | goes_on, s.regime + 1, TANGENT)
-    return jnp.where(regime == TANGENT, damping, 0.0), regime
+    if s.guide is not None:
+        rises = problem.slope(t.model_r, newton) >= 0
+        return jnp.where(accept, jnp.where(rises, 1.0, 0.0), more)
+    less = jnp.where(s.damping * LAMBDA_DOWN < LAMBDA_MIN, 0.0, s.damping * LAMBDA_DOWN)
+    return jnp.where(first, 0.0, jnp.where(accept, less, more))
 
 
-def _next_step(problem: Problem, h, s: SolveState, x, r, J, newton, damping, regime) -> tuple[jax.Array, jax.Array]:
-    """The step from x, and the correction by which it will be judged."""
-    running = s.status == RUNNING
+def _next_trust(problem: Problem, s: SolveState, t: _Trial) -> jax.Array:
+    """Of a guide, in tangents."""
+    turned = problem.slope(t.model_r, s.step) > TURNED * jnp.abs(s.slope)
+    return jnp.where(turned & (s.iterations >= PATIENCE), MISTRUST * s.trust, jnp.minimum(1.0, REGAIN * s.trust))
+
+
+def _next_step(problem: Problem, s: SolveState, r, J, newton, damping) -> jax.Array:
+    """The step from x: Newton's, or where λ > 0 a damped one."""
 
     def damped(problem, J, r, damping, newton):
         del newton
         return problem.damped_step(J, r, damping)
 
-    delta = cond_if_any((damping > 0) & running, lambda *a: a[-1], damped, problem, J, r, damping, newton)
-    if problem.has_kinks:
-        for chosen, name in ((regime == STICK, "stick"), (regime >= SECANT, "secant")):
-
-            def simplified(problem, h, x, delta, name=name):
-                del delta
-                r, terms = problem.residual(x, h, name)
-                return -problem.solve(problem.matrix(terms), r)
-
-            delta = cond_if_any(chosen & running, lambda *a: a[-1], simplified, problem, h, x, delta)
-            newton = jnp.where(chosen & running, delta, newton)
-    return delta, newton
+    wanted = (damping > 0) & (s.status == RUNNING)
+    return cond_if_any(wanted, lambda *a: a[-1], damped, problem, J, r, damping, newton)
 
 
 def _bounded(problem: Problem, delta: jax.Array) -> jax.Array:
@@ -239,8 +253,8 @@ def _status(converged: jax.Array, *failures: tuple[jax.Array, Status]) -> jax.Ar
     return jnp.where(converged, jnp.int8(Status.CONVERGED), status)
 
 
-def _residual_and_matrix(problem: Problem, x):
-    r, terms = problem.residual(x, 1.0)
+def _residual_and_matrix(problem: Problem, x, guide):
+    r, terms = problem.residual(x, 1.0, guide)
     return r, problem.matrix(terms)
 
 

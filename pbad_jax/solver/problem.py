@@ -19,11 +19,6 @@ class Problem(Protocol):
         ...
 
     @property
-    def has_kinks(self) -> bool:
-        """Whether `residual` answers to regimes other than "tangent". Static."""
-        ...
-
-    @property
     def keeps_matrix(self) -> bool:
         """Whether the matrix of the root is wanted in any case. Static."""
         ...
@@ -33,8 +28,8 @@ class Problem(Protocol):
         """(b,) the largest |δ| that a linear model of each unknown can be trusted with, inf where any; n = k b."""
         ...
 
-    def residual(self, x: Any, h: Any, regime: str = "tangent") -> tuple[jax.Array, Any]:
-        """r (n,), and the terms that its matrix is made of. Regimes: see forces with kinks."""
+    def residual(self, x: Any, h: Any, guide: Any = None) -> tuple[jax.Array, Any]:
+        """r (n,), which does not depend on the guide, and the terms that its linear model is made of."""
         ...
 
     def matrix(self, terms: Any) -> Any:
@@ -43,6 +38,24 @@ class Problem(Protocol):
 
     def retract(self, x: Any, delta: jax.Array) -> Any:
         """x ⊕ δ."""
+        ...
+
+    # laws that must not be linearised where a trial happens to be have duals; all of them are the guide
+
+    def first_guide(self) -> Any:
+        """Before the first iterate; None (static): the problem has no duals, all laws are linearised at x."""
+        ...
+
+    def next_guide(self, guide: Any, terms: Any, delta: jax.Array, trust: jax.Array) -> Any:
+        """After an iterate with these terms, from which the step δ is made; trust () in tangents, from 1 to 0."""
+        ...
+
+    def modelled(self, terms: Any, r: jax.Array) -> jax.Array:
+        """The residual of the linear model at x (n,): r itself at a root, and where there is no guide."""
+        ...
+
+    def slope(self, r: jax.Array, delta: jax.Array) -> jax.Array:
+        """r along δ, (): negative where δ leads to a root, as far as a change of coordinates of r makes it so."""
         ...
 
     def solve(self, J: Any, b: jax.Array) -> jax.Array:

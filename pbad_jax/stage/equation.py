@@ -26,6 +26,7 @@ Read next: solver/levenberg_marquardt.py.
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import chex
@@ -34,7 +35,21 @@ import jax.numpy as jnp
 
 from pbad_jax.atom import operator
 from pbad_jax.atom.operator import Operator
-from pbad_jax.forces.force import Instant, Load, Start, acting, field_of, instant, total_load, total_potential
+from pbad_jax.forces.force import (
+    Guide,
+    Instant,
+    Load,
+    PointForces,
+    Start,
+    acting,
+    acts_at,
+    field_beyond,
+    field_of,
+    first_duals,
+    instant,
+    total_load,
+    total_potential,
+)
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.math import batched
@@ -138,6 +153,16 @@ def stages(model: Model, start: StepStart, z: jax.Array) -> StageFields:
     return StageFields(z, delta, transforms.Frames(*computed_once(*f)))
 
 
+class StageGuide(NamedTuple):
+    """The forces' Guide in the equations of m stages; leading axis m but for what acts once a step."""
+
+    duals: tuple  # of every force, None where it has none
+    T: jax.Array  # (m,N,3,4) about the step's origin
+    trust: jax.Array  # ()
+    mobility: jax.Array  # (N,6,6)
+    inertia: jax.Array  # (nv,)
+
+
 class StageTerms(NamedTuple):
     """What a residual and its matrix are made of, times dt²; leading axis m."""
 
@@ -150,9 +175,14 @@ class StageTerms(NamedTuple):
     load: Load  # of every stage, times dt²; derivatives by rates times dt
     end: Load | None  # the same of what acts once a step, at its end
     impulse: jax.Array  # (m,) its weights
+    curving: jax.Array  # (m,N,3,4) the field whose product with the curvature of T(q) the matrix has; mostly A
+    beyond: Field | None  # what the next linear model has beside the residual: a field and (m,nv) in the joints
+    duals: tuple  # of the forces, for the next StageGuide
 
 
-def _stage_terms(model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h, regime: str) -> StageTerms:
+def _stage_terms(
+    model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h, guide: StageGuide | None
+) -> StageTerms:
     dt, st = h * eq.dt, stages(model, start, z)
     Y, R = _known(eq.accel, h, st.delta), _known(eq.rate, h, st.delta)
     (A,) = computed_once(matmul(jnp.tensordot(eq.C, st.delta.T, axes=1) + Y.T, model.second_moment))
@@ -161,17 +191,34 @@ def _stage_terms(model: Model, start: StepStart, eq: StageEquation, z: jax.Array
     accel, accel_slopes = joint_field.table(model, eq.C, z, st.delta.joint, Y.joint)
     joint_r = model.armature[None] * accel
 
-    load = _scaled(_loads(model, start, eq, st, rates / dt, V / dt, dt, regime), dt)
-    field, n_links = jax.vmap(lambda x: field_of(x, model.topology.n_links))(load), model.topology.n_links
-    A = A if field is None else A + field
-    joint_r = joint_r if load.tau is None else joint_r - load.tau
+    load = _scaled(_loads(model, start, eq, st, rates / dt, V / dt, dt, guide), dt)
     end, impulse = None, jnp.zeros(len(eq.nodes), z.dtype) if eq.impulse is None else eq.impulse
     if eq.impulse is not None and acting(model, "step"):
-        end = _scaled(end_load(model, start, eq, st, dt, regime), dt)
-        field = field_of(end, n_links)
-        A = A if field is None else A + impulse[:, None, None, None] * field[None]
-        joint_r = joint_r if end.tau is None else joint_r - impulse[:, None] * end.tau[None]
-    return StageTerms(z, st.frames, A, joint_r, accel_slopes, rate_slopes, load, end, impulse)
+        end = _scaled(end_load(model, start, eq, st, dt, guide), dt)
+    n_links = model.topology.n_links
+
+    def acts(at_stages: Callable[[Load], jax.Array | None], like: jax.Array) -> jax.Array | None:
+        """Something of the loads at the stages, and of that at the end by its weights."""
+        total, last = jax.vmap(at_stages)(load), None if end is None else at_stages(end)
+        if last is None:
+            return total
+        last = impulse.reshape(-1, *(1,) * (like.ndim - 1)) * last[None]
+        return last if total is None else total + last
+
+    def plus(x: jax.Array, more: jax.Array | None) -> jax.Array:
+        return x if more is None else x + more
+
+    A = plus(A, acts(lambda x: field_of(x, n_links), A))
+    curving = plus(A, acts(lambda x: field_beyond(x, n_links, "curving"), A))
+    tau = acts(lambda x: x.tau, joint_r)
+    joint_r = joint_r if tau is None else joint_r - tau
+    beyond = None
+    if guide is not None:
+        field = acts(lambda x: field_beyond(x, n_links, "modelled"), A)
+        tau = acts(lambda x: x.modelled_tau, joint_r)
+        beyond = Field(plus(jnp.zeros_like(A), field), jnp.zeros_like(joint_r) if tau is None else -tau)
+    both = load.dual if end is None else tuple(a if b is None else b for a, b in zip(load.dual, end.dual))
+    return StageTerms(z, st.frames, A, joint_r, accel_slopes, rate_slopes, load, end, impulse, curving, beyond, both)
 
 
 def instant_at(model: Model, start: StepStart, q, v, f: transforms.Frames, V, time, dt) -> Instant:
@@ -181,22 +228,55 @@ def instant_at(model: Model, start: StepStart, q, v, f: transforms.Frames, V, ti
 
 
 def _loads(
-    model: Model, start: StepStart, eq: StageEquation, st: StageFields, rates: jax.Array, V: jax.Array, dt, regime
+    model: Model, start: StepStart, eq: StageEquation, st: StageFields, rates: jax.Array, V: jax.Array, dt, guide
 ) -> Load:
     """What acts at the stages, at every stage."""
 
-    def one(z, v, f, V, time):
+    def one(z, v, f, V, time, led):
         q = manifold.compose_increment(model, start.q, z)
-        return total_load(
-            model, dataclasses.replace(instant_at(model, start, q, v, f, V, time, dt), regime=regime), "stages"
-        )
+        at = instant_at(model, start, q, v, f, V, time, dt)
+        return total_load(model, dataclasses.replace(at, guide=led), "stages")
 
-    return jax.vmap(one)(st.z, rates, st.frames, V, start.time + eq.nodes * dt)
+    led = None
+    if guide is not None:
+        here = tuple(d if acts_at(f) == "stages" else None for f, d in zip(model.forces, guide.duals))
+        led = jax.vmap(lambda d, T, rate: _guide(start, guide, d, T, rate))(here, guide.T, jnp.diag(eq.D) / dt)
+    return jax.vmap(one)(st.z, rates, st.frames, V, start.time + eq.nodes * dt, led)
 
 
-def end_load(model: Model, start: StepStart, eq: StageEquation, st: StageFields, dt, regime: str = "tangent") -> Load:
+def end_load(
+    model: Model, start: StepStart, eq: StageEquation, st: StageFields, dt, guide: StageGuide | None = None
+) -> Load:
     """What acts once a step: at its end, with the mean rates of the step."""
-    return total_load(model, dataclasses.replace(end_instant(model, start, eq, st, dt), regime=regime), "step")
+    led = None if guide is None else _guide(start, guide, guide.duals, guide.T[-1], 1 / dt)
+    return total_load(model, dataclasses.replace(end_instant(model, start, eq, st, dt), guide=led), "step")
+
+
+def _guide(start: StepStart, guide: StageGuide, duals: tuple, T: jax.Array, rate: jax.Array) -> Guide:
+    T = transforms.shift(T, -start.origin)
+    return Guide(duals, T, rate, guide.trust, guide.mobility, guide.inertia, start.origin)
+
+
+def has_duals(model: Model, eq: StageEquation) -> bool:
+    """Whether a force that acts here has."""
+    return any(hasattr(f, "dual") and (acts_at(f) == "stages" or eq.impulse is not None) for f in model.forces)
+
+
+def first_guide(model: Model, start: StepStart, eq: StageEquation) -> StageGuide:
+    """Before the first iterate."""
+    m = len(eq.nodes)
+    duals = jax.tree.map(lambda x: jnp.broadcast_to(x, (m, *x.shape)), first_duals(model, "stages"))
+    if eq.impulse is not None:
+        duals = tuple(a if b is None else b for a, b in zip(duals, first_duals(model, "step")))
+    T = jnp.broadcast_to(start.frames.T, (m, *start.frames.T.shape))
+    mobility, inertia = operator.mobility(model, start.frames, start.mass, start.metric)
+    return StageGuide(duals, T, jnp.ones((), T.dtype), mobility, inertia)
+
+
+def next_guide(model: Model, guide: StageGuide, t: StageTerms, delta: jax.Array, trust: jax.Array) -> StageGuide:
+    """After an iterate with these terms, from which the step δ (m·nv,) is made."""
+    moved = jax.vmap(lambda f, d: f.T + transforms.velocity_field(model, f, d))(t.frames, delta.reshape(len(t.z), -1))
+    return guide._replace(duals=t.duals, T=moved, trust=trust)
 
 
 def end_instant(model: Model, start: StepStart, eq: StageEquation, st: StageFields, dt) -> Instant:
@@ -214,30 +294,41 @@ def _scaled(load: Load, dt) -> Load:
     def times(x, factor):
         return None if x is None else factor * x
 
-    pulled = tuple(
-        dataclasses.replace(p, force=dt**2 * p.force, df_dP=times(p.df_dP, dt**2), df_dV=times(p.df_dV, dt))
-        for p in load.point_forces
-    )
+    def pulled(p: PointForces) -> PointForces:
+        forces = {name: times(getattr(p, name), dt**2) for name in ("force", "modelled", "curving", "df_dP")}
+        return dataclasses.replace(p, **forces, df_dV=times(p.df_dV, dt))
+
     return Load(
         field=times(load.field, dt**2),
         tau=times(load.tau, dt**2),
         dtau_dq=times(load.dtau_dq, dt**2),
         dtau_dv=times(load.dtau_dv, dt),
-        point_forces=pulled,
+        point_forces=tuple(map(pulled, load.point_forces)),
+        modelled_tau=times(load.modelled_tau, dt**2),
+        dual=load.dual,
     )
 
 
 def evaluate(
-    model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h: Any = 1.0, regime: str = "tangent"
+    model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h: Any = 1.0, guide: StageGuide | None = None
 ) -> tuple[jax.Array, StageTerms]:
     """(h dt)² r (m·nv,) at the increments z (m,nq), kg m² or kg, and the StageTerms of its matrix.
 
-    `regime`: of the laws with kinks (forces/force.py).
+    `guide`: on the way to a root; r does not depend on it, its matrix and `beyond` do.
     """
     chex.assert_shape(z, (len(eq.nodes), model.nq))
-    t = _stage_terms(model, start, eq, z, h, regime)
-    r = jax.vmap(lambda f, A_i: operator.pullback(model, f, A_i, start.recurrence))(t.frames, t.A)
-    return (r + t.joint_r).reshape(-1), t
+    t = _stage_terms(model, start, eq, z, h, guide)
+    return (_pullback(model, start, t, t.A) + t.joint_r).reshape(-1), t
+
+
+def _pullback(model: Model, start: StepStart, t: StageTerms, A: jax.Array) -> jax.Array:
+    return jax.vmap(lambda f, A_i: operator.pullback(model, f, A_i, start.recurrence))(t.frames, A)
+
+
+def modelled(model: Model, start: StepStart, t: StageTerms, r: jax.Array) -> jax.Array:
+    """The residual (m·nv,) that the next linear model has instead of r."""
+    assert t.beyond is not None
+    return r + (_pullback(model, start, t, t.beyond.T) + t.beyond.joint).reshape(-1)
 
 
 def energy(model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h: Any = 1.0) -> jax.Array:

@@ -37,7 +37,7 @@ def newton_matrix(model: Model, start: StepStart, eq: StageEquation, t: StageTer
     if start.recurrence == "sweeps":
         return _for_sweeps(model, eq, t)
     m, nv = len(t.z), model.nv
-    blocks = _inertial_blocks(model, RECURRENCES[start.recurrence], eq.C, t.frames, t.A)
+    blocks = _inertial_blocks(model, RECURRENCES[start.recurrence], eq.C, t.frames, t.curving)
     blocks = blocks + _laid_out(model, _joint_terms(model, t, coupled=True))
     if t.load.point_forces:
         blocks = blocks - _point_blocks(model, eq.D, t)
@@ -54,7 +54,7 @@ def _for_sweeps(model: Model, eq: StageEquation, t: StageTerms) -> NewtonMatrix:
         parts, slopes = parts + list(t.end.point_forces), slopes + _weighted(t.end, 1.0)
     form = point_forces.total_link_form(model, f, f, parts, slopes)
     diagonal = joint.diagonal.at[tree(model.topology).ball_v].set(0.0) if joint.balls is not None else joint.diagonal
-    return NewtonMatrix(f, eq.C[0, 0], t.A[0], diagonal, joint.balls, None if form is None else -form)
+    return NewtonMatrix(f, eq.C[0, 0], t.curving[0], diagonal, joint.balls, None if form is None else -form)
 
 
 # --- joints ----------------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from pbad_jax.atom import operator, sweeps
 from pbad_jax.errors import Status
-from pbad_jax.forces.force import has_kinks
 from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.kinematics.tree import change_balls, tree
 from pbad_jax.math import rotations
@@ -41,14 +41,14 @@ class SolverConfig(NamedTuple):
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["model", "start", "eq", "direction"],
-    meta_fields=["config", "det_C", "follows_from_zero", "evaluate", "matrix_of"],
+    meta_fields=["config", "C", "follows_from_zero", "evaluate", "matrix_of"],
 )
 @dataclasses.dataclass(frozen=True)
 class StageProblem:
     """A solver.problem.Problem: the increments z (m,nq) from q_k at which the equations of m stages vanish.
 
     `evaluate` and `matrix_of` are functions of a module, by default those of the stage equation:
-    (model, start, eq, z, h, regime) -> r, terms and (model, start, eq, terms) -> J.
+    (model, start, eq, z, h, guide) -> r, terms and (model, start, eq, terms) -> J.
     """
 
     model: Model
@@ -56,15 +56,10 @@ class StageProblem:
     eq: Any  # what `evaluate` needs beside: a StageEquation
     direction: jax.Array  # (m,nv) guess of the displacements at h = 1
     config: SolverConfig
-    det_C: float = 1.0  # of the scheme's table
+    C: tuple[tuple[float, ...], ...] = ((1.0,),)  # of the scheme's table; one stage: its sign is all that is asked
     follows_from_zero: bool = True
     evaluate: Callable = equation.evaluate
     matrix_of: Callable = newton_matrix
-
-    @property
-    def has_kinks(self) -> bool:
-        """Whether a force has."""
-        return any(map(has_kinks, self.model.forces))
 
     @property
     def keeps_matrix(self) -> bool:
@@ -76,9 +71,34 @@ class StageProblem:
         """(nv,) rad; slides any distance."""
         return jnp.where(tree(self.model.topology).dof_slide, jnp.inf, LONGEST_TURN).astype(self.model.dtype)
 
-    def residual(self, x: jax.Array, h, regime: str = "tangent"):
+    def residual(self, x: jax.Array, h, guide: Any = None):
         """(h dt)² r (m·nv,), kg m² or kg, and the terms of its matrix."""
-        return self.evaluate(self.model, self.start, self.eq, x, h, regime)
+        return self.evaluate(self.model, self.start, self.eq, x, h, guide)
+
+    @property
+    def _is_guided(self) -> bool:
+        """Where forces with duals act; an energy is minimised without."""
+        newton = self.config.method == "lm" and self.config.objective == "root"
+        return newton and self.evaluate is equation.evaluate and equation.has_duals(self.model, self.eq)
+
+    def first_guide(self) -> equation.StageGuide | None:
+        """Before the first iterate."""
+        return equation.first_guide(self.model, self.start, self.eq) if self._is_guided else None
+
+    def next_guide(self, guide: equation.StageGuide, terms, delta: jax.Array, trust: jax.Array):
+        """Where the linear model expects the links after δ, and the duals."""
+        return equation.next_guide(self.model, guide, terms, delta, trust)
+
+    def modelled(self, terms, r: jax.Array) -> jax.Array:
+        """What the linear model has for r."""
+        return equation.modelled(self.model, self.start, terms, r) if self._is_guided else r
+
+    def slope(self, r: jax.Array, delta: jax.Array) -> jax.Array:
+        """<C⁻¹ r, δ>: without forces r grows as C ⊗ mass."""
+        m = len(self.C)
+        if m == 1:
+            return r @ delta
+        return jnp.sum(jnp.asarray(np.linalg.inv(self.C), r.dtype) @ r.reshape(m, -1) * delta.reshape(m, -1))
 
     def matrix(self, terms):
         """(h dt)² J."""
@@ -98,11 +118,13 @@ class StageProblem:
         return self.solve(operator.where(good, self.matrix(self.residual(x, 1.0)[1])), b)
 
     def damped_step(self, J, r: jax.Array, damping: jax.Array) -> jax.Array:
-        """Of Levenberg and Marquardt, or of an energy or by sweeps −(J + λ mass)⁻¹ r."""
+        """Of Levenberg and Marquardt; of an energy, with a guide, or by sweeps −(J + λ C ⊗ mass)⁻¹ r."""
         if self.start.metric is None:
             return -self.solve(J._replace(c=J.c + damping, d=J.d + damping * self.model.armature), r)
-        step = dense.damped_energy_step if self.config.objective == "energy" else dense.damped_step
-        return step(self.start.metric, J, r, damping)
+        if self.config.objective == "energy" or self._is_guided:
+            C = jnp.asarray(self.C, r.dtype) if len(self.C) > 1 else jnp.ones((1, 1), r.dtype)
+            return dense.regularised_step(self.start.metric, J, r, damping, C)
+        return dense.damped_step(self.start.metric, J, r, damping)
 
     def norm(self, r: jax.Array) -> jax.Array:
         """In the mass matrix at time k, () kg^½ m."""
@@ -144,7 +166,7 @@ class StageProblem:
     def is_on_branch(self, x: jax.Array, J) -> jax.Array:
         """Whether J says that the root is connected with h = 0."""
         del x
-        return branch.is_connected(self.det_C, self.model, J)
+        return branch.is_connected(float(np.linalg.det(self.C)), self.model, J)
 
     def whiten(self, r: jax.Array) -> jax.Array:
         """L⁻¹ r of every stage."""

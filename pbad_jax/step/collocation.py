@@ -45,8 +45,7 @@ def problem_of(
     model: Model, scheme: Scheme, config: SolverConfig, start: StepStart, eq: StageEquation, direction
 ) -> StageProblem:
     """The stage equations of a collocation, with a guess of the displacements (m,nv)."""
-    det_C = float(np.linalg.det(scheme.C))
-    return StageProblem(model, start, eq, direction, config, det_C, follows_from_zero=not scheme.has_history)
+    return StageProblem(model, start, eq, direction, config, scheme.C, follows_from_zero=not scheme.has_history)
 
 
 def end(scheme: Scheme, problem: StageProblem, found: continuation.State) -> StepResult:

@@ -43,7 +43,7 @@ def apply_impulses(model: Model, config: SolverConfig, dt, start: StepStart, sta
     scheme = radau(1) if config.recurrence == "sweeps" else radau(2)
     eq = equation.collocation(model, scheme, dt, start, None)
     newton, direction = config._replace(method="lm", objective="root"), predictor.straight(eq.nodes, dt, start.v)
-    found, z = solve(StageProblem(model, start, eq, direction, newton, float(np.linalg.det(scheme.C))), status)
+    found, z = solve(StageProblem(model, start, eq, direction, newton, scheme.C), status)
     st = equation.stages(model, start, z)
     load = equation.end_load(model, start, eq, st, dt)
     force = generalised_force(model, start.frames, load, recurrence=config.recurrence)

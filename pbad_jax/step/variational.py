@@ -67,9 +67,9 @@ def _tested_at(model: Model, f: Frames, z: jax.Array, delta: Field, recurrence: 
     return r + model.armature * joint_field.pullback(model, z, delta.joint)
 
 
-def _evaluate(model: Model, start: StepStart, eq: MomentumEquation, z: jax.Array, h, regime: str):
+def _evaluate(model: Model, start: StepStart, eq: MomentumEquation, z: jax.Array, h, guide: None):
     """(nv,) of p_k = ..., times h dt, and z, which its matrix is made of."""
-    del regime
+    del guide
     delta = jax.tree.map(lambda x: x[0], equation.stages(model, start, z).delta)
     known = h * eq.dt * eq.momentum + 0.5 * (h * eq.dt) ** 2 * eq.tau
     identity = manifold.identity_increment(model)

@@ -1,0 +1,98 @@
+"""The law of everything that pushes one way only, contact and joint limits, and how a solve is led to its root.
+
+    F(δ, δ̇) = k ramp(δ) g(1 + χ δ̇)
+
+of a depth δ; ramp and g of regularised.py. It is stiff: linearised where a trial happens to be, it is enormous as soon as
+the curvature of the motion has carried a light leg a millimetre into the ground, or zero where it carried it out, and
+Newton's method falls in and out of contact. So kinematics and law are linearised at different places (Moreau; primal-dual
+active sets; the method of multipliers). The last linear model expected a depth and, by the law's tangent, a force λ. The
+law is linearised at the depth y that a mass m, pressed on with λ against it from the actual depth δ, would settle at,
+
+    y + F(y)/σ = δ + λ/σ,   σ = m/dt²,   λ = max(0, the last tangent at the expected depth),
+
+m the mass that the point has by itself. The linear model has F(y) + F'(y) (δ − y) for the force, which is F(δ) at the
+root, where y = δ; and in the curvature of the motion F(y), which is the force that will act, not the one that acts here.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from pbad_jax.forces.regularised import ramp, smooth_positive_part
+
+ITERATIONS = 4  # of Newton's method for y
+BELOW = 4 / 27  # by which s exceeds g(s) at most
+
+
+class Tangent(NamedTuple):
+    """The dual: the last tangent of the law, F ≈ offset + slope δ, each (c,)."""
+
+    offset: jax.Array
+    slope: jax.Array
+
+
+class OneSided(NamedTuple):
+    """A force (c,) and its slopes by depth and rate; and where a solve is led, those of its linear model."""
+
+    force: jax.Array  # F(δ)
+    by_depth: jax.Array
+    by_rate: jax.Array
+    modelled: jax.Array | None = None  # F(y) + F'(y) (δ − y)
+    curving: jax.Array | None = None  # F(y)
+    tangent: Tangent | None = None
+
+
+def no_tangent(shape: tuple[int, ...], dtype) -> Tangent:
+    """Before the first iterate."""
+    zero = jnp.zeros(shape, dtype)
+    return Tangent(zero, zero)
+
+
+def one_sided(law: Any, depth: jax.Array, rate: jax.Array) -> OneSided:
+    """F and its slopes; `law` is whatever has stiffness, width and damping, (c,) as depth (m, rad) and rate."""
+    _, elastic, slope = ramp(depth, law.width)
+    g, g_slope = smooth_positive_part(1 + law.damping * rate)
+    k = law.stiffness
+    return OneSided(k * elastic * g, k * slope * g, k * elastic * g_slope * law.damping)
+
+
+def led(law: Any, depth: jax.Array, rate: jax.Array, expected: jax.Array, last: Tangent, follows, mass) -> OneSided:
+    """The same with the linear model of the module.
+
+    Args:
+        law, depth, rate: as in `one_sided`.
+        expected: (c,) the depth that the last linear model expected. last: its tangent.
+        follows: () 1/s, by how much the rate follows the depth. mass: (c,) kg or kg m².
+    """
+    sigma = mass * follows**2
+    target = depth + jnp.maximum(0.0, last.offset + last.slope * expected) / sigma
+
+    def law_at(y: jax.Array) -> OneSided:
+        return one_sided(law, y, rate + follows * (y - depth))
+
+    y = _from_above(law, depth, rate, target, sigma, follows)
+    for _ in range(ITERATIONS):
+        f = law_at(y)
+        y = y - (y + f.force / sigma - target) / (1 + (f.by_depth + follows * f.by_rate) / sigma)
+    f = law_at(y)
+    slope = f.by_depth + follows * f.by_rate
+    tangent = Tangent(f.force - slope * y, slope)
+    here = one_sided(law, depth, rate)
+    return OneSided(here.force, f.by_depth, f.by_rate, f.force + slope * (depth - y), f.force, tangent)
+
+
+def _from_above(law: Any, depth, rate, target, sigma, follows) -> jax.Array:
+    """At least y, mostly little more: the lesser of two in closed form, whose forces are at most F."""
+    p, stiff, more = jnp.maximum(target, 0.0), law.stiffness / sigma, law.damping * follows
+    c = 1.0 + law.damping * (rate - follows * depth)  # 1 + χ δ̇ at δ = 0
+    a = stiff * smooth_positive_part(c)[0]  # g as at δ = 0
+    within = 2.0 * p / (1.0 + jnp.sqrt(1.0 + 2.0 * a * p / law.width))
+    one = jnp.where(within < law.width, within, (p + 0.5 * a * law.width) / (1.0 + a))
+    c = c - BELOW  # no smooth starts: k (y − w/2) (c + χ δ̇)
+    a, half = stiff * more, 0.5 * law.width
+    b, d = 1.0 + stiff * (c - more * half), p + stiff * c * half
+    root = jnp.sqrt(jnp.maximum(b * b + 4.0 * a * d, 0.0))
+    other = jnp.where(b > 0, 2.0 * d / (b + root), (root - b) / jnp.where(a > 0, 2.0 * a, 1.0))
+    other = jnp.maximum(other, jnp.maximum(half, jnp.where(a > 0, -c / jnp.where(more > 0, more, 1.0), 0.0)))
+    return jnp.where(target > 0, jnp.minimum(jnp.minimum(one, other), p), target)
