@@ -17,9 +17,9 @@ from pbad_jax.stage.equation import evaluate
 from pbad_jax.stage.matrix import newton_matrix
 
 
-def residual_and_matrix(model: Model, start, eq, z: jax.Array, h=1.0, regime: str = "tangent"):
+def residual_and_matrix(model: Model, start, eq, z: jax.Array, h=1.0, guide=None):
     """(h dt)² r (m·nv,) and (h dt)² J of a stage equation, J as `start.recurrence` has it."""
-    r, terms = evaluate(model, start, eq, z, h, regime)
+    r, terms = evaluate(model, start, eq, z, h, guide)
     return r, newton_matrix(model, start, eq, terms)
 
 

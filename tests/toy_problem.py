@@ -23,13 +23,14 @@ def metric_of(factor) -> CholeskyFactor:
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["metric", "max_correction", "data"],
-    meta_fields=["evaluate", "jacobian", "plus", "first", "regimes", "suspect", "follows_from_zero", "keeps_matrix"],
+    meta_fields=["evaluate", "jacobian", "plus", "first", "guided", "suspect", "follows_from_zero", "keeps_matrix"],
 )
 @dataclasses.dataclass(frozen=True)
 class Toy:
     """evaluate: (x, h) -> r, terms. jacobian: terms -> J, by default the terms themselves. plus: (x, δ) -> x.
 
-    first: (x_done, h_done, h) -> x. regimes: (regime, x, data) -> r, J of laws with kinks; `data` may be traced.
+    first: (x_done, h_done, h) -> x. guided: the dual before the first iterate, and (x, dual, trust) -> r, J, dual.
+    `data` may be traced.
     """
 
     evaluate: Callable
@@ -37,22 +38,35 @@ class Toy:
     jacobian: Callable = lambda terms: terms
     plus: Callable = lambda x, delta: x + delta
     first: Callable | None = None
-    regimes: Callable | None = None
+    guided: tuple[Callable, Callable] | None = None
     suspect: Callable = lambda x: jnp.zeros((), bool)
     follows_from_zero: bool = True
     keeps_matrix: bool = False
     max_correction: Any = dataclasses.field(default_factory=lambda: jnp.full(1, jnp.inf, DTYPE))
     data: Any = None
 
-    @property
-    def has_kinks(self):
-        return self.regimes is not None
+    def first_guide(self):
+        return None if self.guided is None else (self.guided[0](), jnp.ones((), DTYPE))
 
-    def residual(self, x, h, regime="tangent"):
-        return self.evaluate(x, h) if regime == "tangent" or self.regimes is None else self.regimes(regime, x)
+    def next_guide(self, guide, terms, delta, trust):
+        return terms[1], trust
+
+    def residual(self, x, h, guide=None):
+        if guide is None:
+            r, terms = self.evaluate(x, h)
+            return r, (terms if self.guided is None else (terms, None))
+        assert self.guided is not None
+        r, *terms = self.guided[1](x, *guide)
+        return r, tuple(terms)
+
+    def modelled(self, terms, r):
+        return r
+
+    def slope(self, r, delta):
+        return r @ delta
 
     def matrix(self, terms):
-        return self.jacobian(terms)
+        return self.jacobian(terms if self.guided is None else terms[0])
 
     def retract(self, x, delta):
         return self.plus(x, delta)

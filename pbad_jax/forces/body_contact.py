@@ -155,7 +155,9 @@ class BodyContact:
         last = None if at.guide is None else at.guide.dual[1]
         law = coulomb_friction(self, N, n, V[:, 0] - V[:, 1], at.guide, last)
         df_dV, both = jnp.einsum("i,j,cab->ciajb", pair, pair, law.df_dV), tuple((l[0], l[2]) for l in self.links)
-        return PointForces(both, u, pair[None, :, None] * law.force[:, None], None, df_dV), law.dual
+        force, curving = (None if x is None else pair[None, :, None] * x[:, None] for x in (law.force, law.curving))
+        assert force is not None
+        return PointForces(both, u, force, None, df_dV, None, curving), law.dual
 
 
 def _gap(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -101,8 +101,9 @@ def coulomb_friction(law: Any, N: jax.Array, n: jax.Array, V: jax.Array, guide: 
     else:
         direction, slope, dual = primal_dual_coulomb(w, speed, last, guide.trust)
     strength = -law.friction * N
+    curving = None if dual is None else strength[:, None] * dual.u
     df_dV = strength[:, None, None] * jnp.einsum("cij,cjk->cik", slope, flat)
-    return Law(strength[:, None] * direction, None, df_dV, None, None, dual)
+    return Law(strength[:, None] * direction, None, df_dV, None, curving, dual)
 
 
 def parameters(

@@ -2,16 +2,16 @@
 
     F(δ, δ̇) = k ramp(δ) g(1 + χ δ̇)
 
-of a depth δ; ramp and g of regularised.py. It is stiff: linearised where a trial happens to be, it is enormous as soon as
-the curvature of the motion has carried a light leg a millimetre into the ground, or zero where it carried it out, and
-Newton's method falls in and out of contact. So kinematics and law are linearised at different places (Moreau; primal-dual
-active sets; the method of multipliers). The last linear model expected a depth and, by the law's tangent, a force λ. The
-law is linearised at the depth y that a mass m, pressed on with λ against it from the actual depth δ, would settle at,
+of a depth δ; ramp and g of regularised.py. It is stiff: linearised where a trial happens to be, it is enormous as soon
+as the curvature of the motion has carried a light leg a millimetre into the ground, and zero where it has carried it
+out: Newton's method falls in and out of contact. So kinematics and law are linearised at different places (Moreau;
+primal-dual active sets; the method of multipliers). The last linear model expected a depth and, by the law's tangent,
+a force λ. The law is linearised at the depth y where a mass m would come to rest that λ presses on from the depth δ,
 
     y + F(y)/σ = δ + λ/σ,   σ = m/dt²,   λ = max(0, the last tangent at the expected depth),
 
 m the mass that the point has by itself. The linear model has F(y) + F'(y) (δ − y) for the force, which is F(δ) at the
-root, where y = δ; and in the curvature of the motion F(y), which is the force that will act, not the one that acts here.
+root, where y = δ; and in the curvature of the motion F(y): the force that will act, not the one that would act here.
 """
 
 from typing import Any, NamedTuple
@@ -71,10 +71,15 @@ def led(law: Any, depth: jax.Array, rate: jax.Array, expected: jax.Array, last: 
     def law_at(y: jax.Array) -> OneSided:
         return one_sided(law, y, rate + follows * (y - depth))
 
+    def too_far(y: jax.Array, f: OneSided) -> jax.Array:
+        return y + f.force / sigma - target
+
     y = _from_above(law, depth, rate, target, sigma, follows)
+    near = jnp.abs(too_far(expected, law_at(expected))) < jnp.abs(too_far(y, law_at(y)))
+    y = jnp.where(near, expected, y)  # as it is at a root, to rounding
     for _ in range(ITERATIONS):
         f = law_at(y)
-        y = y - (y + f.force / sigma - target) / (1 + (f.by_depth + follows * f.by_rate) / sigma)
+        y = y - too_far(y, f) / (1 + (f.by_depth + follows * f.by_rate) / sigma)
     f = law_at(y)
     slope = f.by_depth + follows * f.by_rate
     tangent = Tangent(f.force - slope * y, slope)

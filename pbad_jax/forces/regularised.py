@@ -49,8 +49,8 @@ def primal_dual_coulomb(
 ) -> tuple[jax.Array, jax.Array, Sliding]:
     """`smooth_coulomb` with the slope of the primal-dual method of Chan, Golub and Mulet (1999), and the next dual.
 
-    Newton's method on w/|w|, |w| = √(w² + s²), crawls or cycles for small s. Linearised as a pair, |w| u = w with a u of
-    its own, it does not:
+    Newton's method on w/|w|, |w| = √(w² + s²), crawls or cycles for small s. Linearised as a pair, |w| u = w with a u
+    of its own, it does not:
 
         slope = (1 − ½ (u wᵀ + w uᵀ)/|w|)/|w|,   u⁺ = (w⁺ − u wᵀ(w⁺ − w)/|w|)/|w|, scaled back to |u⁺| ≤ 1,
 

@@ -86,4 +86,4 @@ def _rule(name: str, x: Any) -> tuple[bool, str]:
         return isinstance(x, str) and x in WHERE, "'stages' or 'step'"
     if name in FLAGS:
         return isinstance(x, bool | np.bool_), "True or False"
-    return callable(x), f"a method {name}(model{', at' * (name != 'describe')})"
+    return callable(x), f"a method {name}(model{', at' * (name not in ('describe', 'dual'))})"

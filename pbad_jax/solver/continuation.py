@@ -20,7 +20,7 @@ from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.solver.problem import Problem
 
 ATTEMPT = 15  # iterations one attempt may take
-GUIDED_ATTEMPT = 40  # where laws have duals, which settle as x does
+GUIDED_ATTEMPT = 25  # where laws have duals, which settle as x does
 SMALLEST_STRIDE = 1 / 64
 GROW, SHRINK = 1.5, 0.5
 

@@ -13,12 +13,12 @@ Newton correction J⁻¹ r(x_new), with the old J, is shorter than the Newton co
 depend on how the equations are scaled, and it lets Newton's method cross the ridges that a nearly singular mechanism
 raises in any fixed norm.
 
-Laws with kinks (dry friction, contact) are another matter: their linear model may be good although the residual rises,
+Laws with kinks (dry friction, contact) are another matter. Their linear model may be good although the residual rises,
 since a step that is right to first order still ends a little too deep in something stiff. Such a problem hands out a
-guide, the duals of its laws, from which the next linear model is made; every trial is taken, and steps are bounded. What
-is left of overshooting is friction, whose steps turn round: after PATIENCE iterations, a step at whose end the model's
-residual points back as strongly as it pointed forward (the slope along the step) makes the trust in its tangents fall,
-towards secants, which do not overshoot. A step along which the model does not fall is made with λ = 1.
+guide, the duals of its laws, from which the next linear model is made, and every finite trial is taken. What says how
+far a model reaches is the slope along the step, <r, δ> with the residual of the model at its end: where it points back
+twice as strongly as it pointed forward, the trust falls. Steps are bounded by its square root, and friction goes by it
+from tangents to secants, which do not overshoot. Where Newton's step leads up, it is made with λ = 1.
 
 Converged is a residual within the tolerance, or a Newton correction within it that has just been made: a stiff system's
 residual has rounding errors of its own size, the correction has not. So is a residual that is nearly within it where no
@@ -47,9 +47,10 @@ LAMBDA_FIRST = 0.1  # of the whitened matrix, whose entries are of order one
 LAMBDA_UP, LAMBDA_DOWN = 8.0, 0.05
 LAMBDA_MIN, LAMBDA_MAX = 1e-3, 1e9
 DECREASE = 1 - 1e-3  # what counts as lower
-PATIENCE = 12  # iterations of a guided solve in which nothing is held against a step
-TURNED = 0.9  # of the slope at the start of a step, at its end, from which on it turned round
-MISTRUST, REGAIN = 0.1, 2.0  # factors of the trust
+PATIENCE = 3  # iterations of a guided solve in which nothing is held against a step
+TURNED, SHORT = 2.0, 0.5  # of the slope at the start of a step: at its end against it, or with it still
+MISTRUST, REGAIN = 0.3, 2.0  # factors of the trust
+LEAST = 1e-4  # trust
 ROUNDING = 100.0  # a residual within this factor of the tolerance is accepted when nothing reduces it
 
 
@@ -138,10 +139,11 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
         lambda a, b: jnp.where(accept, a, b), (s.trial, t.r, t.norm, t.merit), (s.x, s.r, s.norm, s.merit)
     )
     model_r = r if s.guide is None else t.model_r
-    delta = _bounded(problem, _next_step(problem, s, model_r, J, newton, damping))
     guide, slope, trust = s.guide, s.slope, s.trust
     if guide is not None:
         trust = _next_trust(problem, s, t)
+    delta = _bounded(problem, _next_step(problem, s, model_r, J, newton, damping), jnp.sqrt(trust))
+    if guide is not None:
         guide, slope = problem.next_guide(guide, t.terms, delta, trust), problem.slope(model_r, delta)
     trial = problem.retract(x, delta)
     after = SolveState(
@@ -223,8 +225,10 @@ def _next_damping(problem: Problem, s: SolveState, t: _Trial, newton: jax.Array,
 
 def _next_trust(problem: Problem, s: SolveState, t: _Trial) -> jax.Array:
     """Of a guide, in tangents."""
-    turned = problem.slope(t.model_r, s.step) > TURNED * jnp.abs(s.slope)
-    return jnp.where(turned & (s.iterations >= PATIENCE), MISTRUST * s.trust, jnp.minimum(1.0, REGAIN * s.trust))
+    end, begin = problem.slope(t.model_r, s.step), jnp.abs(s.slope)
+    turned = (end > TURNED * begin) & (s.iterations >= PATIENCE)
+    more = jnp.where(end < -SHORT * begin, 1 / MISTRUST, REGAIN)
+    return jnp.where(turned, jnp.maximum(LEAST, MISTRUST * s.trust), jnp.minimum(1.0, more * s.trust))
 
 
 def _next_step(problem: Problem, s: SolveState, r, J, newton, damping) -> jax.Array:
@@ -238,9 +242,9 @@ def _next_step(problem: Problem, s: SolveState, r, J, newton, damping) -> jax.Ar
     return cond_if_any(wanted, lambda *a: a[-1], damped, problem, J, r, damping, newton)
 
 
-def _bounded(problem: Problem, delta: jax.Array) -> jax.Array:
+def _bounded(problem: Problem, delta: jax.Array, trust: jax.Array) -> jax.Array:
     """A step that no unknown is moved further by than its linear model can be trusted with."""
-    longest = problem.max_correction
+    longest = trust * problem.max_correction
     size = jnp.max(jnp.abs(delta.reshape(-1, longest.size)) / jnp.reshape(longest, (1, -1)))
     return delta / jnp.maximum(1.0, size)
 

@@ -7,7 +7,6 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from pbad_jax.errors import Status
 from pbad_jax.kinematics import manifold

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from pbad_jax.atom import operator
 from pbad_jax.dynamics.instant import generalised_force

@@ -168,9 +168,8 @@ def given(force):
 MISSPELT = {
     "conservativ": "conservative",
     "Conservative": "conservative",
-    "haskinks": "has_kinks",
-    "has_kink": "has_kinks",
-    "hasKinks": "has_kinks",
+    "duals": "dual",
+    "Dual": "dual",
     "couple_joints": "couples_joints",
     "couplesJoints": "couples_joints",
     "At": "at",
@@ -201,14 +200,14 @@ def test_so_are_fields_of_dataclasses_inherited_names_and_properties():
     class Softer(Elastic):
         pass
 
-    class Kinked(Tether):
+    class Elastica(Tether):
         @property
-        def has_kinksx(self):
+        def potentialx(self):
             raise AssertionError("its value is not asked for")
 
-    for kind in (Softer, Kinked):
+    for kind in (Softer, Elastica):
         jax.tree_util.register_static(kind)
-    for kind, name in ((Elastic, "conservativ"), (Softer, "conservativ"), (Kinked, "has_kinksx")):
+    for kind, name in ((Elastic, "conservativ"), (Softer, "conservativ"), (Elastica, "potentialx")):
         with pytest.raises(pbad.ModelError, match=f"'{name}' of this {kind.__name__} is no name of"):
             given(kind(jnp.asarray(1.0)))
 
@@ -216,11 +215,11 @@ def test_so_are_fields_of_dataclasses_inherited_names_and_properties():
 WRONG = {
     "at": (("stage", "Step", None, 1, ["step"], lambda self: "step"), "'stages' or 'step'"),
     "conservative": (("no", 0, None, lambda self: False), "True or False"),
-    "has_kinks": ((1, "yes"), "True or False"),
     "couples_joints": (("blocks", 0.0), "True or False"),
     "potential": ((1.0, None), "a method potential(model, at)"),
     "gap": ((0.1,), "a method gap(model, at)"),
     "depth": (("deep",), "a method depth(model, at)"),
+    "dual": ((jnp.zeros(1),), "a method dual(model)"),
     "describe": (("Own",), "a method describe(model)"),
 }
 
@@ -254,8 +253,14 @@ def test_right_names_and_names_of_ones_own_are_accepted():
     def answer(self, model, at):
         return jnp.zeros(())
 
-    right = {"at": "step", "conservative": np.bool_(False), "has_kinks": True, "couples_joints": False}
-    right |= {"potential": answer, "gap": answer, "depth": answer, "describe": lambda self, model: ("Own", "all")}
+    right = {"at": "step", "conservative": np.bool_(False), "couples_joints": False}
+    right |= {
+        "potential": answer,
+        "gap": answer,
+        "depth": answer,
+        "dual": lambda self, model: (),
+        "describe": lambda self, model: ("Own", "all"),
+    }
     names = (
         "strength",
         "act",
@@ -277,7 +282,7 @@ def test_what_holds_where_a_force_does_not_say():
     silent, model = own(), pbad.chain(1)
     assert protocol.acts_at(silent) == "stages"
     assert not protocol.is_conservative(silent) and protocol.is_conservative(own(potential=lambda self, m, at: 0.0))
-    assert not protocol.has_kinks(silent) and protocol.couples_joints(silent)
+    assert not hasattr(silent, "dual") and protocol.couples_joints(silent)
     assert protocol.description(silent, model) == ("Own", "")
     assert pbad.loop_gaps(pbad.with_forces(model, silent), pbad.make_state(model)) == ()
 

@@ -12,7 +12,7 @@ from toy_problem import Toy, iterate, metric_of, solve
 from toy_problem import toy as problem_of
 
 from pbad_jax.errors import Status
-from pbad_jax.forces.regularised import smooth_coulomb
+from pbad_jax.forces.regularised import no_sliding, primal_dual_coulomb, smooth_coulomb
 from pbad_jax.math import rotations
 from pbad_jax.solver import levenberg_marquardt as lm
 
@@ -257,7 +257,7 @@ def test_finished_solves_do_not_change(status):
 def test_restart_is_a_new_solve():
     problem, settings = problem_of(rosenbrock, n=2), lm.Settings(TIGHT, 100)
     old = solve(problem, settings, starts(3.0, -4.0))
-    again = lm.restart(old, starts(-1.2, 1.0))
+    again = lm.restart(problem, old, starts(-1.2, 1.0))
     while again.status == lm.RUNNING:
         again = iterate(problem, settings, again)
     want = solve(problem, settings, starts(-1.2, 1.0))
@@ -344,16 +344,18 @@ def sliding_problem(push, hold, coupling):
     n = len(push)
     K = coupling * (jnp.eye(n, dtype=DTYPE) - jnp.ones((n, n), DTYPE) / n) + jnp.eye(n, dtype=DTYPE)
 
-    def of(regime):
-        def residual_and_matrix(x):
-            f, slope = smooth_coulomb(x[:, None], jnp.full((n, 1), SPEED, DTYPE), regime)
-            return K @ (x - push) + hold * f[:, 0], K + jnp.diag(hold * slope[:, 0, 0])
+    speed = jnp.full((n, 1), SPEED, DTYPE)
 
-        return residual_and_matrix
+    def tangent(x, h):
+        f, slope = smooth_coulomb(x[:, None], speed)
+        return K @ (x - push) + hold * f[:, 0], K + jnp.diag(hold * slope[:, 0, 0])
 
-    tangent = of("tangent")
-    exact = Toy(lambda x, h: tangent(x), metric_of(jnp.eye(n)), keeps_matrix=True)
-    return exact, dataclasses.replace(exact, regimes=lambda regime, x: of(regime)(x))
+    def primal_dual(x, last, trust):
+        f, slope, dual = primal_dual_coulomb(x[:, None], speed, last, trust)
+        return K @ (x - push) + hold * f[:, 0], K + jnp.diag(hold * slope[:, 0, 0]), dual
+
+    exact = Toy(tangent, metric_of(jnp.eye(n)), keeps_matrix=True)
+    return exact, dataclasses.replace(exact, guided=(lambda: no_sliding((n, 1), DTYPE), primal_dual))
 
 
 @pytest.mark.parametrize(
@@ -375,5 +377,5 @@ def test_friction_is_solved_in_few_iterations(push, hold, coupling):
     np.testing.assert_allclose(plain.evaluate(found.x, 1.0)[0], 0, atol=100 * TIGHT * (1 + max(hold)))
     J = plain.evaluate(found.x, 1.0)[1]
     np.testing.assert_allclose(
-        found.J, J, rtol=1e-4 if FLOAT32 else 1e-12
-    )  # the matrix of the law itself, not of a secant
+        found.J, J, rtol=1e-4 if FLOAT32 else 1e-6
+    )  # the matrix of the law itself as far as its dual has settled, not of a secant
