@@ -1,0 +1,136 @@
+"""The duals that lead a solve: they bend its linear model, never its residual, and at rest they bend nothing."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from force_cases import creature, retract
+from helpers import DTYPE, FLOAT32, assert_close
+
+import pbad_jax as pbad
+from pbad_jax import forces
+from pbad_jax.atom import operator
+from pbad_jax.kinematics import manifold
+from pbad_jax.math.rotations import hat
+from pbad_jax.stage import equation
+from pbad_jax.stage.matrix import newton_matrix
+
+DT = 0.05
+
+
+@functools.cache
+def touching(at: str) -> pbad.Model:
+    """The creature on the ground and against itself; limits and dry friction in its joints."""
+    model = creature()
+    ground = forces.contact(model, friction=0.7, stick_speed=0.05, at=at)
+    return pbad.with_forces(model, ground, forces.body_contact(model, [("trunk", "cart")], friction=0.5, at=at))
+
+
+@functools.partial(jax.jit, static_argnames=("scheme", "recurrence"))
+def evaluations(model, scheme, state, z, move, recurrence="parallel"):
+    """r, the model's r, and J: without a guide, with the first, with that after a step; and as it comes to rest."""
+    start = equation.step_start(model, state, jnp.zeros(model.nu, model.dtype), recurrence)
+    eq = equation.collocation(model, scheme, jnp.asarray(DT, model.dtype), start, None)
+    guide, one = equation.first_guide(model, start, eq), jnp.ones((), model.dtype)
+
+    def led(guide):
+        r, t = equation.evaluate(model, start, eq, z, 1.0, guide)
+        return r, equation.modelled(model, start, t, r), newton_matrix(model, start, eq, t), t
+
+    r, t = equation.evaluate(model, start, eq, z)
+    out = [(r, r, newton_matrix(model, start, eq, t)), led(guide)[:3]]
+    guide = equation.next_guide(model, guide, led(guide)[3], move, 0.3 * one)
+    out.append(led(guide)[:3])
+    rest = jax.lax.fori_loop(
+        0, 8, lambda _, g: equation.next_guide(model, g, led(g)[3], jnp.zeros_like(move), one), guide
+    )
+    return out, led(rest)[:3]
+
+
+def case(model, scheme, seed=0):
+    """A state in the ground and beyond a limit, and stages that move on."""
+    rng = np.random.default_rng(seed)
+    q = np.array(retract(model, model.q0, jnp.asarray(0.3 * rng.normal(size=model.nv), DTYPE)))
+    q[2] += 0.05 - 0.3 * rng.random()
+    state = pbad.make_state(model, q=jnp.asarray(q, DTYPE), v=jnp.asarray(rng.normal(size=model.nv), DTYPE))
+    d = 0.05 * rng.normal(size=(scheme.m, model.nv))
+    z = jax.vmap(lambda d: retract(model, manifold.identity_increment(model), d))(jnp.asarray(d, DTYPE))
+    return state, z, jnp.asarray(0.1 * rng.normal(size=scheme.m * model.nv), DTYPE)
+
+
+@pytest.mark.parametrize("m, at", [(1, "stages"), (2, "step")])
+def test_a_guide_bends_the_linear_model_and_never_the_residual(m, at):
+    model, scheme = touching(at), pbad.radau(m)
+    bent = 0
+    for seed in range(4):
+        (plain, first, later), rest = evaluations(model, scheme, *case(model, scheme, seed))
+        scale = float(jnp.max(jnp.abs(plain[0])))
+        for r, modelled, J in (first, later, rest):
+            np.testing.assert_allclose(r, plain[0], atol=(1e-5 if FLOAT32 else 1e-13) * scale)
+            assert np.all(np.isfinite(modelled)) and np.all(np.isfinite(J))
+        bent += bool(jnp.max(jnp.abs(first[1] - plain[0])) > 1e-3 * scale)
+        bent += bool(jnp.max(jnp.abs(later[2] - plain[2])) > 1e-3 * jnp.max(jnp.abs(plain[2])))
+        # where the duals have come to rest, the model is that of the laws themselves
+        assert_close(rest[1], plain[0], 1e-3 if FLOAT32 else 1e-9)
+        assert_close(rest[2], plain[2], 1e-3 if FLOAT32 else 1e-9)
+    assert bent >= 4
+
+
+def test_a_link_by_itself_gives_way_as_the_mass_matrix_says():
+    model = touching("step")
+    state, _, _ = case(model, pbad.radau(1))
+    start = jax.jit(lambda s: equation.step_start(model, s, jnp.zeros(model.nu, DTYPE)))(state)
+    mobility, inertia = operator.mobility(model, start.frames, start.mass, start.metric)
+    inverse = np.linalg.inv(np.asarray(start.mass, float))
+    np.testing.assert_allclose(inertia, 1 / np.diag(inverse), rtol=1e-3 if FLOAT32 else 1e-10)
+    link, P = model.topology.body_link[2], np.array([0.3, -0.2, 0.1])
+    above = np.array([link in links for links in _below(model)])
+    arm = np.hstack([-np.asarray(hat(jnp.asarray(P, DTYPE))), np.eye(3)])
+    J = arm @ (np.asarray(start.frames.s, float) * above[:, None]).T
+    want = J @ inverse @ J.T
+    assert_close(arm @ np.asarray(mobility[link], float) @ arm.T, want, 1e-3 if FLOAT32 else 1e-10)
+
+
+def _below(model):
+    """The links that each degree of freedom moves."""
+    t = model.topology
+    chains = []
+    for i in range(t.n_links):
+        path, k = [], i
+        while k >= 0:
+            path.append(k)
+            k = t.link_parent[k]
+        chains.append(path)
+    owner = [joint_link for joint_link, n in _owners(t) for _ in range(n)]
+    return [[i for i, path in enumerate(chains) if own in path] for own in owner]
+
+
+def _owners(t):
+    """Every moving link in the order of its degrees of freedom, and how many they are."""
+    sizes = {"hinge": 1, "slide": 1, "ball": 3, "fixed": 0}
+    rows = sorted((v, i) for i, v in enumerate(t.link_v) if sizes[t.link_type[i]])
+    return [(i, sizes[t.link_type[i]]) for _, i in rows]
+
+
+@functools.partial(jax.jit, static_argnames=("scheme", "recurrence"))
+def by(model, scheme, state, z, recurrence):
+    start = equation.step_start(model, state, jnp.zeros(model.nu, model.dtype), recurrence)
+    eq = equation.collocation(model, scheme, jnp.asarray(DT, model.dtype), start, None)
+    guide = equation.first_guide(model, start, eq)
+    r, t = equation.evaluate(model, start, eq, z, 1.0, guide)
+    dense = start.mass if recurrence != "sweeps" else None
+    return r, equation.modelled(model, start, t, r), guide.inertia, guide.mobility, dense
+
+
+def test_by_sweeps_as_by_matrices():
+    """The same residual; the inertia of each degree of freedom as if the others were held, so not less."""
+    model, scheme = pbad.with_forces(creature(), forces.contact(creature(), friction=0.7)), pbad.radau(1)
+    state, z, _ = case(model, scheme)
+    r, _, inertia, _, mass = by(model, scheme, state, z, "parallel")
+    swept, modelled, held, mobility, _ = by(model, scheme, state, z, "sweeps")
+    assert_close(swept, r, 1e-4 if FLOAT32 else 1e-12)
+    assert np.all(np.isfinite(modelled)) and np.all(np.isfinite(mobility))
+    np.testing.assert_allclose(held, np.diag(mass), rtol=1e-3 if FLOAT32 else 1e-10)
+    assert np.all(held >= (1 - 1e-4) * inertia)
