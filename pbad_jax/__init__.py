@@ -11,6 +11,7 @@ from pbad_jax.builders.actuators import Actuator, motors, with_actuators
 from pbad_jax.builders.build_model import build_model
 from pbad_jax.builders.descriptions import Body, Geom, Joint
 from pbad_jax.builders.presets import chain, spider, swimmer
+from pbad_jax.compilation_cache import use_compilation_cache
 from pbad_jax.dynamics.energy import angular_momentum, kinetic_energy, linear_momentum, loop_gaps, potential_energy
 from pbad_jax.errors import (
     CheckpointError,
@@ -100,6 +101,7 @@ __all__ = [
     "save_trajectory",
     "spider",
     "swimmer",
+    "use_compilation_cache",
     "variational",
     "with_actuators",
     "with_forces",

@@ -3,6 +3,7 @@
 import importlib
 import os
 import pathlib
+import tempfile
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")  # what broadcasts says s
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     jax.config.update("jax_compilation_cache_dir", str(pathlib.Path(__file__).parent.parent / ".jax_cache"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+os.environ.setdefault("XDG_CACHE_HOME", tempfile.mkdtemp(prefix="pbad_jax_tests_"))  # of command lines that are run
 
 
 def pytest_configure(config):

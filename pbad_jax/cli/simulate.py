@@ -16,24 +16,27 @@ import pbad_jax as pbad
 from pbad_jax.cli.arguments import check_outputs, options_of
 from pbad_jax.cli.models import load_model, start
 from pbad_jax.cli.summary import Run, print_summary
+from pbad_jax.compilation_cache import compilation_cache_in_use
 from pbad_jax.errors import Status
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
-from pbad_jax.rollouts.rollout import Trajectory
+from pbad_jax.rollouts.rollout import Trajectory, chunk_arguments, chunk_program, chunked_rollout
 from pbad_jax.step.options import Options, scheme_of
 
 
 def run(args: argparse.Namespace) -> int:
     """Simulate as the command line says; the exit code."""
-    model, idle = load_model(args)
-    options, steps = options_of(args, model)
-    state = start(args, model)
-    check_outputs(args)
-    if options.tolerance is not None:  # whether the dtype resolves it is seen only in a trace
-        jax.eval_shape(pbad.make_step(options), model, state)
-    done = _roll_out(model, state, steps, options)
-    print_summary(args, model, options, state, done, idle)
-    _write(args, model, state, done)
+    with _cache(args) as kept:
+        model, idle = load_model(args)
+        options, steps = options_of(args, model)
+        state = start(args, model)
+        check_outputs(args)
+        if options.tolerance is not None:  # whether the dtype resolves it is seen only in a trace
+            jax.eval_shape(pbad.make_step(options), model, state)
+        _say(kept)
+        done = _roll_out(model, state, steps, options)
+        print_summary(args, model, options, state, done, idle)
+        _write(args, model, state, done)
     return int(bool(np.any(done.info.status != Status.CONVERGED)))
 
 
@@ -41,22 +44,33 @@ def _say(text: str, end: str = "\n") -> None:
     print(text, end=end, file=sys.stderr, flush=True)
 
 
+@contextlib.contextmanager
+def _cache(args: argparse.Namespace) -> Iterator[str]:
+    """Programs that an earlier run has compiled, unless they are not wanted; in words."""
+    with contextlib.ExitStack() as stack:
+        if args.no_cache:
+            yield "compiled programs are not kept"
+            return
+        try:
+            folder = stack.enter_context(compilation_cache_in_use())
+        except OSError as error:
+            yield f"compiled programs are not kept: {error}"
+        else:
+            yield f"compiled programs are kept in {folder} (--no-cache: not)"
+
+
 def _roll_out(model: Model, state: State, steps: int, options: Options) -> Run:
     """Compile, then run, saying so."""
-
-    def roll(model, state):
-        return pbad.rollout(model, state, n_steps=steps, options=options)
-
     _say(f"{model!r}: compiling {steps} steps of {scheme_of(options).name} ... ", end="")
     began = time.perf_counter()
     with _interruptible():
-        compiled = jax.jit(roll).lower(model, state).compile()
+        compiled = chunk_program(options).lower(*chunk_arguments(model, state, options)).compile()
         compile_time = time.perf_counter() - began
         _say(f"{compile_time:.1f} s")
         began = time.perf_counter()
-        traj, info = jax.block_until_ready(compiled(model, state))
+        traj, info = chunked_rollout(compiled, model, state, steps, options)
         wall_time = time.perf_counter() - began
-    traj, info = jax.tree.map(np.asarray, (traj, info))
+    traj = jax.tree.map(np.asarray, traj)
     return Run(traj, info, compile_time, wall_time)
 
 

@@ -1,7 +1,10 @@
 """Energies, momenta and gaps of a state."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from pbad_jax.dynamics.instant import instant_of
 from pbad_jax.forces.force import gaps, total_potential
@@ -25,16 +28,24 @@ def potential_energy(model: Model, state: State) -> jax.Array:
     return total_potential(model, instant_of(model, state, jnp.zeros(model.nu, model.dtype)))
 
 
-@jax.jit
-def energies_along(model: Model, time: jax.Array, q: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Kinetic and potential energy along a trajectory, each (T,) J.
+def energies_along(model: Model, time: Any, q: Any, v: Any) -> tuple[jax.Array, jax.Array]:
+    """Kinetic and potential energy along a trajectory, each (T,) J; compiled for the next power of two of T.
 
     Args:
         model: the model.
         time: (T,) s.
         q, v: (T,nq) rad or m and (T,nv) rad/s or m/s, in the model's layout. All are cast to the model's dtype.
     """
+    n = len(time)
+    more = (1 << max(0, n - 1).bit_length()) - n if n else 0
+    rows = [np.asarray(x) for x in (time, q, v)]
+    rows = [np.concatenate([x, np.broadcast_to(x[-1:], (more, *x.shape[1:]))]) if more else x for x in rows]
+    kinetic, potential = _energies(model, *rows)
+    return kinetic[:n], potential[:n]
 
+
+@jax.jit
+def _energies(model: Model, time: jax.Array, q: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
     def one(x) -> tuple[jax.Array, jax.Array]:
         time, q, v = x
         state = make_state(model, q, v, time=time)

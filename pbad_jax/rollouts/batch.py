@@ -17,7 +17,7 @@ from pbad_jax.rollouts import interleaved
 from pbad_jax.rollouts.inputs import checked_batch, row
 from pbad_jax.rollouts.rollout import Trajectory
 from pbad_jax.step.info import StepInfo
-from pbad_jax.step.options import Options, check_options, scheme_of
+from pbad_jax.step.options import Options, check_options, scheme_of, without_dt
 from pbad_jax.step.step import make_step
 
 CPU_TILE = 32  # quicker than 128 side by side, even lanes or uneven (benchmarks/results/batch.json)
@@ -141,7 +141,9 @@ def run(model: Model, states: State, controls, n_steps, options, queue, tile, sc
     devices = 1 if share is None else states.q.shape[0] // states.q.sharding.shard_shape(states.q.shape)[0]
     width = _width(tile, side_by_side // devices, scheme_of(options).m * model.nv)
     by = _schedule(schedule, options, n_steps)
-    time, q, v, info, ends, work = _rollout(model, states, control_of, n_steps, options, width, by, share)
+    dt = jnp.asarray(options.dt, model.dtype)
+    q, v, info, ends, work = _rollout(model, states, control_of, dt, n_steps, without_dt(options), width, by, share)
+    time = times(states, options, 0, n_steps)
     return Batch(Trajectory(time, q, v), info, Schedule(by, width, *work), ends)
 
 
@@ -178,9 +180,9 @@ def _share(states: State) -> _Share | None:
 
 
 @functools.partial(jax.jit, static_argnames=("n_steps", "options", "width", "by", "share"))
-def _rollout(model, states: State, control_of, n_steps: int, options: Options, width: int, by: str, share):
-    def here(model, states, control_of):
-        given = (model, states, control_of, n_steps, options, width)
+def _rollout(model, states: State, control_of, dt, n_steps: int, options: Options, width: int, by: str, share):
+    def here(model, states, control_of, dt):
+        given = (model, states, control_of, dt, n_steps, options, width)
         if n_steps and _can_iterate(options):
             fraction = interleaved.COMMIT_FRACTION if by == "iteration" else 1.0
             q, v, info, ends, *work = interleaved.run(*given, fraction)
@@ -191,12 +193,12 @@ def _rollout(model, states: State, control_of, n_steps: int, options: Options, w
     if share is not None:  # every device its own loop: none waits for another
         one, spread = P(), P(share.axis)
         rows = jax.tree.map(lambda _: spread if control_of.func is row else one, control_of)
-        specs = (jax.tree.map(lambda _: one, model), spread, rows)
+        specs = (jax.tree.map(lambda _: one, model), spread, rows, one)
         here = jax.shard_map(here, mesh=share.mesh, in_specs=specs, out_specs=spread, check_vma=False)
-    q, v, info, ends, work = here(model, states, control_of)
+    q, v, info, ends, work = here(model, states, control_of, dt)
     if work:
         work = (jnp.max(work[0]), jnp.max(work[1]), jnp.mean(work[2]))
-    return times(states, options, 0, n_steps), q, v, info, ends, work
+    return q, v, info, ends, work
 
 
 def times(states: State, options: Options, first: int, last: int) -> jax.Array:
@@ -205,7 +207,7 @@ def times(states: State, options: Options, first: int, last: int) -> jax.Array:
     return states.time[:, None] + jnp.asarray(options.dt, states.q.dtype) * steps[None]
 
 
-def _by_steps(model: Model, states: State, control_of: Callable, n_steps: int, options: Options, width: int):
+def _by_steps(model: Model, states: State, control_of: Callable, dt, n_steps: int, options: Options, width: int):
     """One tile after the other, each a vmapped rollout; the last one is filled up with copies of the last lane."""
     step, n = make_step(options), states.q.shape[0]
     tiles = -(-n // width)
@@ -213,7 +215,7 @@ def _by_steps(model: Model, states: State, control_of: Callable, n_steps: int, o
 
     def lane(i):
         def body(state, k):
-            state, info = step(model, state, control_of(model, i, k, state))
+            state, info = step(model, state, control_of(model, i, k, state), dt)
             return state, (state.q, state.v, info)
 
         end, out = jax.lax.scan(body, jax.tree.map(lambda x: x[i], states), jnp.arange(n_steps))

@@ -59,18 +59,19 @@ class _BatchState(NamedTuple):
 
 
 def run(
-    model: Model, states: State, control_of: Callable, n_steps: int, options: Options, width: int, fraction: float
+    model: Model, states: State, control_of: Callable, dt, n_steps: int, options: Options, width: int, fraction: float
 ) -> tuple[jax.Array, jax.Array, StepInfo, State, jax.Array, jax.Array, jax.Array]:
     """Trajectories from `states` (lanes,...), `width` at a time, T ≥ 1.
 
-    control_of: (model, lane, k, state) -> (nu,). fraction: of the running slots that is waited for.
+    control_of: (model, lane, k, state) -> (nu,). dt: () s; that of the options does not count.
+    fraction: of the running slots that is waited for.
 
     Returns:
         q, v (lanes,T,...), StepInfo, the States at the end; then passes, rounds and the busy share of the schedule.
     """
     scheme, config = scheme_of(options), resolve(options, model)
     assert isinstance(scheme, Scheme)
-    dt, n = jnp.asarray(options.dt, model.dtype), states.q.shape[0]
+    n = states.q.shape[0]
 
     def iterated(slot: _Slot, s: continuation.State) -> continuation.State:
         problem = problem_of(model, scheme, config, slot.start, slot.eq, slot.direction)

@@ -134,6 +134,11 @@ def scheme_of(options: Options) -> AnyScheme:
     return options.scheme
 
 
+def without_dt(options: Options) -> Options:
+    """The options with a dt of 1 s, for programs that take dt as an argument: one for all of them."""
+    return dataclasses.replace(options, dt=1.0)
+
+
 def _choice(option: str, value, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         near = difflib.get_close_matches(str(value), allowed, 1, cutoff=0.4)

@@ -56,7 +56,7 @@ def make_step(options: Options):
         dt = jnp.asarray(options.dt if dt is None else dt, model.dtype)
         if options.on_failure == "freeze":
             return whole(model, control, dt, state)
-        return substeps.in_parts(whole, options.failed_gradient, model, control, dt, state)
+        return substeps.in_parts(jax.jit(whole), options.failed_gradient, model, control, dt, state)  # traced once
 
     return step
 

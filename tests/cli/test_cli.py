@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import pbad_jax as pbad
+from pbad_jax import compilation_cache
 from pbad_jax.cli import main
 
 pytestmark = pytest.mark.float64  # the command line sets the precision itself; changing it back and forth upsets JAX
@@ -48,6 +49,40 @@ def test_summary(capsys, tmp_path, monkeypatch):
     assert re.fullmatch(r".* s, .* simulated seconds a second; compiling took .* s", rows["wall time"])
     assert "compiling 5 steps of radau2 ... " in err
     assert not os.listdir(tmp_path)  # nothing is written unasked
+
+
+def test_another_dt_and_number_of_steps_compile_nothing(tmp_path):
+    """In processes of their own: the second run finds every program in the user's cache folder."""
+    command = [sys.executable, "-m", "pbad_jax", "simulate", "chain:1"]
+    home = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"} | {"XDG_CACHE_HOME": str(tmp_path)}
+    kept = []
+    for more in (SHORT, ["--dt", "0.01", "--time", "0.07"], ["--no-cache", "--scheme", "radau1", *SHORT]):
+        done = subprocess.run([*command, *more], env=home, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        said = "are not kept" if "--no-cache" in more else f"are kept in {tmp_path / 'pbad_jax'} (--no-cache: not)"
+        assert done.stderr.startswith(f"compiled programs {said}\n")
+        kept.append({p.name for p in tmp_path.rglob("*-cache") if p.name.startswith(("jit_run-", "jit__energies-"))})
+    assert len(kept[0]) == 2 and kept[1] == kept[2] == kept[0]
+
+
+def test_the_cache_is_left_as_it_was_found(tmp_path, monkeypatch):
+    before = jax.config.jax_compilation_cache_dir
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with compilation_cache.compilation_cache_in_use() as folder:
+        assert str(folder) == before  # one that there is stays
+    jax.config.update("jax_compilation_cache_dir", None)
+    try:
+        settings = {name: getattr(jax.config, name) for name in compilation_cache.SETTINGS}
+        with compilation_cache.compilation_cache_in_use() as folder:
+            assert folder == tmp_path / "pbad_jax" and jax.config.jax_compilation_cache_dir == str(folder)
+        assert jax.config.jax_compilation_cache_dir is None
+        assert settings == {name: getattr(jax.config, name) for name in compilation_cache.SETTINGS}
+        blocked = tmp_path / "file"
+        blocked.write_text("")
+        with pytest.raises(OSError):
+            pbad.use_compilation_cache(blocked / "folder")
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
 
 
 def test_files(capsys, tmp_path):

@@ -17,6 +17,7 @@ ROOMS = {
     "errors": "",
     "checks": "",
     "schemes": "",
+    "compilation_cache": "",
     "math": "",
     "solver": "math",
     "model": "math",
@@ -32,7 +33,7 @@ ROOMS = {
     "analysis": "math model kinematics forces dynamics schemes step rollouts",
     "io": "version math model kinematics atom forces builders dynamics schemes step rollouts",
     "viz": "math model kinematics forces builders dynamics step rollouts io",
-    "cli": "model kinematics dynamics forces schemes step rollouts io viz",
+    "cli": "compilation_cache model kinematics dynamics forces schemes step rollouts io viz",
 }
 WITHOUT_ERRORS = {"math"}
 RIM = ("io", "viz", "cli")
