@@ -48,6 +48,7 @@ SCRIPTS = (
     Script("paper_time", 2.1, (), (), "0.0005, 0.005 and 0.02 s"),
     Script("paper_energy", 0.6, (), ("--only", ">, 10, "), "100 links"),
     Script("contact", 5, (), ("--only", "plate"), "the snake"),
+    Script("environments", 3, ("gymnasium",), ("--only", "spider"), "gymnasium's robots, lanes 1 and 1024"),
     Script("batch", 7.2, (), ("--only", "uneven"), "even batches, contact, sick lanes, memory, cost of a lane"),
     Script("gradients", 4.5, RIVALS, (), "rivals with 1000 steps or 10 links, 40 links, joint limits, memory"),
     Script("throughput", 5.2, (*RIVALS, "gymnasium"), (), "batches, the swing in three dimensions, the ant"),

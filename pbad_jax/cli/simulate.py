@@ -20,7 +20,8 @@ from pbad_jax.compilation_cache import compilation_cache_in_use
 from pbad_jax.errors import Status
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
-from pbad_jax.rollouts.rollout import Trajectory, chunk_arguments, chunk_program, chunked_rollout
+from pbad_jax.rollouts.chunks import chunk_arguments, chunk_program, chunked_rollout
+from pbad_jax.rollouts.rollout import Trajectory
 from pbad_jax.step.options import Options, scheme_of
 
 

@@ -36,16 +36,13 @@ import jax.numpy as jnp
 from pbad_jax.atom import operator
 from pbad_jax.atom.operator import Operator
 from pbad_jax.forces.force import (
-    Guide,
     Instant,
     Load,
     PointForces,
     Start,
     acting,
-    acts_at,
     field_beyond,
     field_of,
-    first_duals,
     instant,
     total_load,
     total_potential,
@@ -58,6 +55,8 @@ from pbad_jax.math.spatial import tangent_compose
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.schemes import Scheme
+from pbad_jax.stage import guide as guides
+from pbad_jax.stage.guide import StageGuide
 
 
 @functools.partial(
@@ -153,16 +152,6 @@ def stages(model: Model, start: StepStart, z: jax.Array) -> StageFields:
     return StageFields(z, delta, transforms.Frames(*computed_once(*f)))
 
 
-class StageGuide(NamedTuple):
-    """The forces' Guide in the equations of m stages; leading axis m but for what acts once a step."""
-
-    duals: tuple  # of every force, None where it has none
-    T: jax.Array  # (m,N,3,4) about the step's origin
-    trust: jax.Array  # ()
-    mobility: jax.Array  # (N,6,6)
-    inertia: jax.Array  # (nv,)
-
-
 class StageTerms(NamedTuple):
     """What a residual and its matrix are made of, times dt²; leading axis m."""
 
@@ -237,10 +226,7 @@ def _loads(
         at = instant_at(model, start, q, v, f, V, time, dt)
         return total_load(model, dataclasses.replace(at, guide=led), "stages")
 
-    led = None
-    if guide is not None:
-        here = tuple(d if acts_at(f) == "stages" else None for f, d in zip(model.forces, guide.duals))
-        led = jax.vmap(lambda d, T, rate: _guide(start, guide, d, T, rate))(here, guide.T, jnp.diag(eq.D) / dt)
+    led = None if guide is None else guides.at_stages(model, guide, jnp.diag(eq.D) / dt, start.origin)
     return jax.vmap(one)(st.z, rates, st.frames, V, start.time + eq.nodes * dt, led)
 
 
@@ -248,35 +234,8 @@ def end_load(
     model: Model, start: StepStart, eq: StageEquation, st: StageFields, dt, guide: StageGuide | None = None
 ) -> Load:
     """What acts once a step: at its end, with the mean rates of the step."""
-    led = None if guide is None else _guide(start, guide, guide.duals, guide.T[-1], 1 / dt)
+    led = None if guide is None else guides.at_end(guide, 1 / dt, start.origin)
     return total_load(model, dataclasses.replace(end_instant(model, start, eq, st, dt), guide=led), "step")
-
-
-def _guide(start: StepStart, guide: StageGuide, duals: tuple, T: jax.Array, rate: jax.Array) -> Guide:
-    T = transforms.shift(T, -start.origin)
-    return Guide(duals, T, rate, guide.trust, guide.mobility, guide.inertia, start.origin)
-
-
-def has_duals(model: Model, eq: StageEquation) -> bool:
-    """Whether a force that acts here has."""
-    return any(hasattr(f, "dual") and (acts_at(f) == "stages" or eq.impulse is not None) for f in model.forces)
-
-
-def first_guide(model: Model, start: StepStart, eq: StageEquation) -> StageGuide:
-    """Before the first iterate."""
-    m = len(eq.nodes)
-    duals = jax.tree.map(lambda x: jnp.broadcast_to(x, (m, *x.shape)), first_duals(model, "stages"))
-    if eq.impulse is not None:
-        duals = tuple(a if b is None else b for a, b in zip(duals, first_duals(model, "step")))
-    T = jnp.broadcast_to(start.frames.T, (m, *start.frames.T.shape))
-    mobility, inertia = operator.mobility(model, start.frames, start.mass, start.metric)
-    return StageGuide(duals, T, jnp.ones((), T.dtype), mobility, inertia)
-
-
-def next_guide(model: Model, guide: StageGuide, t: StageTerms, delta: jax.Array, trust: jax.Array) -> StageGuide:
-    """After an iterate with these terms, from which the step δ (m·nv,) is made."""
-    moved = jax.vmap(lambda f, d: f.T + transforms.velocity_field(model, f, d))(t.frames, delta.reshape(len(t.z), -1))
-    return guide._replace(duals=t.duals, T=moved, trust=trust)
 
 
 def end_instant(model: Model, start: StepStart, eq: StageEquation, st: StageFields, dt) -> Instant:

@@ -19,7 +19,9 @@ from pbad_jax.model.model import Model
 from pbad_jax.solver import continuation, dense, implicit, lbfgs
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import branch, equation, predictor
-from pbad_jax.stage.equation import StepStart
+from pbad_jax.stage import guide as guides
+from pbad_jax.stage.equation import StageTerms, StepStart
+from pbad_jax.stage.guide import StageGuide
 from pbad_jax.stage.matrix import newton_matrix
 
 LONGEST_TURN = 1.5  # rad that one Newton correction may turn a joint
@@ -79,15 +81,20 @@ class StageProblem:
     def _is_guided(self) -> bool:
         """Where forces with duals act; an energy is minimised without."""
         newton = self.config.method == "lm" and self.config.objective == "root"
-        return newton and self.evaluate is equation.evaluate and equation.has_duals(self.model, self.eq)
+        return (
+            newton and self.evaluate is equation.evaluate and guides.has_duals(self.model, self.eq.impulse is not None)
+        )
 
-    def first_guide(self) -> equation.StageGuide | None:
+    def first_guide(self) -> StageGuide | None:
         """Before the first iterate."""
-        return equation.first_guide(self.model, self.start, self.eq) if self._is_guided else None
+        if not self._is_guided:
+            return None
+        start, once = self.start, self.eq.impulse is not None
+        return guides.first(self.model, len(self.eq.nodes), once, start.frames, start.mass, start.metric)
 
-    def next_guide(self, guide: equation.StageGuide, terms, delta: jax.Array, trust: jax.Array):
+    def next_guide(self, guide: StageGuide, terms: StageTerms, delta: jax.Array, trust: jax.Array) -> StageGuide:
         """Where the linear model expects the links after δ, and the duals."""
-        return equation.next_guide(self.model, guide, terms, delta, trust)
+        return guides.after(self.model, guide, terms.duals, terms.frames, delta, trust)
 
     def modelled(self, terms, r: jax.Array) -> jax.Array:
         """What the linear model has for r."""

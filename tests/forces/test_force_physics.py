@@ -68,22 +68,9 @@ def check_drop(name, stiffness, dt, scheme, seconds, allowed=1e-3):
     return r
 
 
-# a tumbling box without damping, whose step that first meets the ground or rolls on it is not solved: (scheme, k, dt)
-UNSOLVED = {
-    ("radau1", 1e7, 0.05): "MAX_ITER at 0.20 s",
-    ("radau2", 1e3, 0.05): "BRANCH at 0.30 s, turning at 6 rad/s",
-    ("radau2", 1e5, 0.05): "MAX_ITER at 0.30 s",
-    ("radau2", 1e7, 0.01): "MAX_ITER at 0.27 s",
-    ("radau2", 1e7, 0.05): "MAX_ITER at 0.25 s",
-    ("radau3", 1e5, 0.05): "MAX_ITER at 0.30 s",
-    ("radau3", 1e7, 0.05): "MAX_ITER at 0.25 s",
-}
 DROPS = []
 for name, s, k, dt in itertools.product(("ball", "box"), RADAU, STIFFNESSES, (0.01, 0.05)):
     marks = [pytest.mark.thorough] if s == "radau3" else [pytest.mark.slow] if name == "box" else []
-    if name == "box" and (s, k, dt) in UNSOLVED:  # by a hair
-        why = UNSOLVED[s, k, dt]
-        marks.append(pytest.mark.xfail(strict=False, raises=AssertionError, reason=why))
     DROPS.append(pytest.param(name, s, k, dt, marks=marks))
 
 

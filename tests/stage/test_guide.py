@@ -15,6 +15,7 @@ from pbad_jax.atom import operator
 from pbad_jax.kinematics import manifold
 from pbad_jax.math.rotations import hat
 from pbad_jax.stage import equation
+from pbad_jax.stage import guide as guides
 from pbad_jax.stage.matrix import newton_matrix
 
 DT = 0.05
@@ -28,12 +29,20 @@ def touching(at: str) -> pbad.Model:
     return pbad.with_forces(model, ground, forces.body_contact(model, [("trunk", "cart")], friction=0.5, at=at))
 
 
+def first(model, start, m):
+    return guides.first(model, m, True, start.frames, start.mass, start.metric)
+
+
+def following(model, guide, t, delta, trust):
+    return guides.after(model, guide, t.duals, t.frames, delta, trust)
+
+
 @functools.partial(jax.jit, static_argnames=("scheme", "recurrence"))
 def evaluations(model, scheme, state, z, move, recurrence="parallel"):
     """r, the model's r, and J: without a guide, with the first, with that after a step; and as it comes to rest."""
     start = equation.step_start(model, state, jnp.zeros(model.nu, model.dtype), recurrence)
     eq = equation.collocation(model, scheme, jnp.asarray(DT, model.dtype), start, None)
-    guide, one = equation.first_guide(model, start, eq), jnp.ones((), model.dtype)
+    guide, one = first(model, start, scheme.m), jnp.ones((), model.dtype)
 
     def led(guide):
         r, t = equation.evaluate(model, start, eq, z, 1.0, guide)
@@ -41,11 +50,9 @@ def evaluations(model, scheme, state, z, move, recurrence="parallel"):
 
     r, t = equation.evaluate(model, start, eq, z)
     out = [(r, r, newton_matrix(model, start, eq, t)), led(guide)[:3]]
-    guide = equation.next_guide(model, guide, led(guide)[3], move, 0.3 * one)
+    guide = following(model, guide, led(guide)[3], move, 0.3 * one)
     out.append(led(guide)[:3])
-    rest = jax.lax.fori_loop(
-        0, 8, lambda _, g: equation.next_guide(model, g, led(g)[3], jnp.zeros_like(move), one), guide
-    )
+    rest = jax.lax.fori_loop(0, 8, lambda _, g: following(model, g, led(g)[3], jnp.zeros_like(move), one), guide)
     return out, led(rest)[:3]
 
 
@@ -118,7 +125,7 @@ def _owners(t):
 def by(model, scheme, state, z, recurrence):
     start = equation.step_start(model, state, jnp.zeros(model.nu, model.dtype), recurrence)
     eq = equation.collocation(model, scheme, jnp.asarray(DT, model.dtype), start, None)
-    guide = equation.first_guide(model, start, eq)
+    guide = first(model, start, scheme.m)
     r, t = equation.evaluate(model, start, eq, z, 1.0, guide)
     dense = start.mass if recurrence != "sweeps" else None
     return r, equation.modelled(model, start, t, r), guide.inertia, guide.mobility, dense
