@@ -15,10 +15,11 @@ raises in any fixed norm.
 
 Laws with kinks (dry friction, contact) are another matter. Their linear model may be good although the residual rises,
 since a step that is right to first order still ends a little too deep in something stiff. Such a problem hands out a
-guide, the duals of its laws, from which the next linear model is made, and every finite trial is taken. What says how
-far a model reaches is the slope along the step, <r, δ> with the residual of the model at its end: where it points back
-twice as strongly as it pointed forward, the trust falls. Steps are bounded by its square root, and friction goes by it
-from tangents to secants, which do not overshoot. Where Newton's step leads up, it is made with λ = 1.
+guide, the duals of its laws, from which the next linear model is made, and every finite trial is taken; one that is not
+ends the solve. What says how far a model reaches is the slope along the step, <r, δ> with the residual of the model at
+its end: where it points back twice as strongly as it pointed forward, the trust falls. Steps are bounded by its square
+root, and friction goes by it from tangents to secants, which do not overshoot. Where Newton's step leads up, it is made
+with λ = 1.
 
 Converged is a residual within the tolerance, or a Newton correction within it that has just been made: a stiff system's
 residual has rounding errors of its own size, the correction has not. So is a residual that is nearly within it where no
@@ -132,7 +133,7 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
     status = _status(
         _is_root(settings, s, t, accept),
         ((s.iterations < 0) & ~(t.finite & finite), Status.NONFINITE_EVAL),
-        (damping > LAMBDA_MAX, Status.STALLED),
+        ((damping > LAMBDA_MAX) | ((s.guide is not None) & (s.iterations >= 0) & ~accept), Status.STALLED),
         (s.iterations + 1 >= settings.max_iterations, Status.MAX_ITER),
     )
     x, r, norm, merit = jax.tree.map(

@@ -379,3 +379,21 @@ def test_friction_is_solved_in_few_iterations(push, hold, coupling):
     np.testing.assert_allclose(
         found.J, J, rtol=1e-4 if FLOAT32 else 1e-6
     )  # the matrix of the law itself as far as its dual has settled, not of a secant
+
+
+def test_a_guided_solve_ends_with_a_trial_that_is_not_finite():
+    """Its duals would not be finite either; whoever called starts anew from elsewhere."""
+    _, helped = sliding_problem((5.0,), (0.1,), 0.0)
+    assert helped.guided is not None
+    first, led = helped.guided
+
+    def torn(x, last, trust):
+        r, J, dual = led(x, last, trust)
+        return jnp.where(x > 5.5, jnp.nan, r), J, dual
+
+    ended = solve(dataclasses.replace(helped, guided=(first, torn)), lm.Settings(TIGHT, 50), starts(5.5))
+    assert ended.status == Status.CONVERGED
+    far = dataclasses.replace(helped, guided=(first, torn), plus=lambda x, delta: x + 1.0)
+    ended = solve(far, lm.Settings(TIGHT, 50), starts(5.0))
+    assert ended.status == Status.STALLED and int(ended.iterations) == 1 and np.all(np.isfinite(ended.x))
+    assert solve(far, lm.Settings(TIGHT, 50), starts(6.0)).status == Status.NONFINITE_EVAL
