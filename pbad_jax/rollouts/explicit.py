@@ -141,15 +141,15 @@ def rollout(
     """
     controls, n_steps = checked_rollout(model, state, controls, n_steps)
     make_step(dt, method)  # a clear error before compiling
-    return _rollout(model, state, controls, n_steps, float(dt), method)
+    return _rollout(model, state, controls, jnp.asarray(dt, model.dtype), n_steps, method)
 
 
-@functools.partial(jax.jit, static_argnames=("n_steps", "dt", "method"))
-def _rollout(model: Model, state: State, controls, n_steps: int, dt: float, method: str):
-    step = make_step(dt, method)
+@functools.partial(jax.jit, static_argnames=("n_steps", "method"))
+def _rollout(model: Model, state: State, controls, dt: jax.Array, n_steps: int, method: str):
+    step = make_step(1.0, method)
 
     def body(state, control):
-        state, info = step(model, state, control)
+        state, info = step(model, state, control, dt)
         return state, (Trajectory(state.time, state.q, state.v), info)
 
     return jax.lax.scan(body, state, controls, length=n_steps)[1]

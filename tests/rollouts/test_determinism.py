@@ -62,8 +62,8 @@ def test_the_same_bits_again(batched):
 
 
 def test_another_dt_compiles_nothing():
-    """One program for every dt, of a rollout and of a batch; and its steps are those of that dt."""
-    from pbad_jax.rollouts import batch, rollout
+    """One program for every dt, of rollouts and of a batch; and its steps are those of that dt."""
+    from pbad_jax.rollouts import batch, explicit, rollout
 
     model = pbad.chain(1)
     state = pbad.make_state(model, q=0.3 * jnp.ones(model.nq, model.dtype) if model.nq == model.nv else model.q0)
@@ -73,9 +73,11 @@ def test_another_dt_compiles_nothing():
         how = pbad.Options(dt=dt, scheme="radau1")
         alone, info = pbad.rollout(model, state, n_steps=3, options=how, progress=False)
         many, _ = pbad.rollout_batch(model, states, n_steps=3, options=how)
+        plain, _ = pbad.newton_euler.rollout(model, state, n_steps=3, dt=dt)
         assert info.ok
+        np.testing.assert_allclose(plain.time, alone.time, rtol=1e-6)
         np.testing.assert_allclose(alone.time, dt * np.arange(1, 4), rtol=1e-6)
         np.testing.assert_allclose(many.time[1], alone.time, rtol=1e-6)
         np.testing.assert_allclose(many.q[0], alone.q, atol=1e-5)
-        programs.append((rollout._rollout._cache_size(), batch._rollout._cache_size()))
+        programs.append([module._rollout._cache_size() for module in (rollout, batch, explicit)])
     assert programs[0] == programs[1] == programs[2]
