@@ -35,6 +35,8 @@ from pbad_jax.errors import ModelError
 from pbad_jax.forces.attachments import carried
 from pbad_jax.forces.contact_law import (
     Led,
+    contact_duals,
+    contact_load,
     coulomb_friction,
     elastic_normal_force,
     is_elastic,
@@ -44,8 +46,7 @@ from pbad_jax.forces.contact_law import (
 )
 from pbad_jax.forces.contact_points import contact_points
 from pbad_jax.forces.force import Instant, Load, PointForces, each_link, place
-from pbad_jax.forces.one_sided import no_tangent
-from pbad_jax.forces.regularised import no_sliding, ramp
+from pbad_jax.forces.regularised import ramp
 from pbad_jax.forces.surfaces import TINY, safe_norm
 from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.joints import FIXED
@@ -77,16 +78,11 @@ class BodyContact:
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
-        normal, tangent = self._normal(at)
-        if self.conservative:
-            return Load(point_forces=(normal,), dual=(tangent, None))
-        friction, sliding = self._friction(at)
-        return Load(point_forces=(normal, friction), dual=(tangent, sliding))
+        return contact_load(self, at)
 
     def dual(self, model: Model) -> tuple:
         """A tangent and a sliding direction of every pair."""
-        c, dtype = len(self.links), model.dtype
-        return no_tangent((c,), dtype), None if self.conservative else no_sliding((c, 3), dtype)
+        return contact_duals(self, model)
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """k ∫ramp(δ), J."""

@@ -23,10 +23,11 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces import surfaces
-from pbad_jax.forces.force import Guide
-from pbad_jax.forces.one_sided import Tangent, led, one_sided
-from pbad_jax.forces.regularised import primal_dual_coulomb, ramp, smooth_coulomb
+from pbad_jax.forces.force import Guide, Instant, Load
+from pbad_jax.forces.one_sided import Tangent, led, no_tangent, one_sided
+from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb, ramp, smooth_coulomb
 from pbad_jax.math.small import identity_like, matvec, small_sum
+from pbad_jax.model.model import Model
 
 G0 = 9.81  # m/s², for the smooth start of the penalty
 
@@ -104,6 +105,21 @@ def coulomb_friction(law: Any, N: jax.Array, n: jax.Array, V: jax.Array, guide: 
     curving = None if dual is None else strength[:, None] * dual.u
     df_dV = strength[:, None, None] * jnp.einsum("cij,cjk->cik", slope, flat)
     return Law(strength[:, None] * direction, None, df_dV, None, curving, dual)
+
+
+def contact_load(contact: Any, at: Instant) -> Load:
+    """Of whatever has `conservative` and makes its normal forces and friction, each with its dual."""
+    normal, tangent = contact._normal(at)
+    if contact.conservative:
+        return Load(point_forces=(normal,), dual=(tangent, None))
+    friction, sliding = contact._friction(at)
+    return Load(point_forces=(normal, friction), dual=(tangent, sliding))
+
+
+def contact_duals(contact: Any, model: Model) -> tuple[Tangent, Sliding | None]:
+    """A tangent and a sliding direction of every pair or point, before the first iterate."""
+    c, dtype = len(contact.links), model.dtype
+    return no_tangent((c,), dtype), None if contact.conservative else no_sliding((c, 3), dtype)
 
 
 def parameters(
