@@ -12,7 +12,6 @@ over steps and the 99th percentile. Iterations and shares do not depend on the m
 """
 
 import importlib
-import os
 import pathlib
 import time
 from typing import Any
@@ -24,7 +23,7 @@ from common import digits, run
 
 import pbad_jax as pbad
 
-LANES = (1, 64, 1024)
+LANES, SCHEME = (1, 64, 1024), "radau1"
 CASES = (
     ("swimmer", 0.04),
     ("half_cheetah", 0.05),
@@ -81,10 +80,10 @@ def deepest(model: pbad.Model, state: pbad.State) -> jax.Array:
     return jnp.max(jnp.concatenate([jnp.zeros(1, model.dtype), *depths]))
 
 
-def ours(name: str, dt: float, lanes: int, precision: str, steps: int, scheme: str) -> dict:
+def ours(name: str, dt: float, lanes: int, precision: str, steps: int) -> dict:
     model = robot(name, precision)
     low, high = ranges(model)
-    step, begun = pbad.make_step(pbad.Options(dt=dt, scheme=scheme, on_failure="substep")), starts(model, name, lanes)
+    step, begun = pbad.make_step(pbad.Options(dt=dt, scheme=SCHEME, on_failure="substep")), starts(model, name, lanes)
 
     def control_step(state, key):
         u = jax.random.uniform(key, (lanes, model.nu), model.dtype, low, high)
@@ -107,7 +106,7 @@ def ours(name: str, dt: float, lanes: int, precision: str, steps: int, scheme: s
     cpu, wall = time.process_time() - began, time.perf_counter() - wall
     iterations, failed, parts, depth = map(np.stack, zip(*out))
     return {
-        "robot": name, "dt": dt, "lanes": lanes, "engine": f"pbad {scheme}", "precision": precision,
+        "robot": name, "dt": dt, "lanes": lanes, "engine": f"pbad {SCHEME}", "precision": precision,
         "control_steps": int(iterations.size),
         "per_cpu_s": digits(iterations.size / cpu), "per_s": digits(iterations.size / wall),
         "iterations_mean": digits(iterations.mean()), "iterations_p99": digits(np.percentile(iterations, 99)),
@@ -157,7 +156,7 @@ def mujoco_c(name: str, dt: float, lanes: int, steps: int) -> dict:
 
 
 def measure(name: str, dt: float, lanes: int, precision: str, steps: int) -> list[dict]:
-    rows = [ours(name, dt, lanes, precision, steps, scheme) for scheme in ("radau1",)]
+    rows = [ours(name, dt, lanes, precision, steps)]
     if precision == "float64" and name != "spider":
         rows.append(mujoco_c(name, dt, lanes, steps))
     return rows
@@ -205,5 +204,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("MUJOCO_GL", "disable")
     main()
