@@ -10,6 +10,7 @@ from pbad_jax.dynamics.instant import instant_of
 from pbad_jax.forces.force import gaps, total_potential
 from pbad_jax.kinematics import transforms
 from pbad_jax.math import rotations
+from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.small import matmul, matvec, transpose
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, make_state
@@ -17,12 +18,14 @@ from pbad_jax.model.state import State, make_state
 CHUNK = 1024  # states of a trajectory whose energies are computed at once
 
 
+@with_all_bits
 def kinetic_energy(model: Model, state: State) -> jax.Array:
     """½ Σ tr(V M Vᵀ) + ½ armature v² = ½ vᵀ mass_matrix v, J."""
     V = transforms.velocity_field(model, transforms.frames(model, state.q), state.v)
     return 0.5 * jnp.sum(matmul(V, model.second_moment) * V) + 0.5 * jnp.sum(model.armature * state.v**2)
 
 
+@with_all_bits
 def potential_energy(model: Model, state: State) -> jax.Array:
     """Potential energy of all forces that have one (gravity, springs, contact), J; gravity's is zero at the origin."""
     return total_potential(model, instant_of(model, state, jnp.zeros(model.nu, model.dtype)))
@@ -54,12 +57,14 @@ def _energies(model: Model, time: jax.Array, q: jax.Array, v: jax.Array) -> tupl
     return jax.lax.map(one, (time, q, v), batch_size=min(CHUNK, max(1, len(time))))
 
 
+@with_all_bits
 def linear_momentum(model: Model, state: State) -> jax.Array:
     """Σ m ċ, (3,) kg m/s."""
     V = transforms.velocity_field(model, transforms.frames(model, state.q), state.v)
     return jnp.sum(matvec(V, model.second_moment[:, :, 3]), axis=0)
 
 
+@with_all_bits
 def angular_momentum(model: Model, state: State) -> jax.Array:
     """∫ρ P × Ṗ about the world's origin, (3,) kg m²/s."""
     f = transforms.frames(model, state.q)
@@ -67,6 +72,7 @@ def angular_momentum(model: Model, state: State) -> jax.Array:
     return rotations.vee(jnp.sum(matmul(matmul(V, model.second_moment), transpose(f.T)), axis=0))
 
 
+@with_all_bits
 def loop_gaps(model: Model, state: State) -> tuple[jax.Array, ...]:
     """By how much every attachment and joint coupling is open, in the order of `model.forces`.
 

@@ -18,6 +18,7 @@ from pbad_jax.forces.force import field_of, instant, total_load
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import batched, rotations
+from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.rotations import hat
 from pbad_jax.math.small import matmul, matvec, small_sum, take, transpose
 from pbad_jax.math.spatial import cross_force, cross_motion, homogeneous, twist_matrix
@@ -91,6 +92,7 @@ def onto_joints(model: Model, s: jax.Array, wrench: jax.Array) -> jax.Array:
 # --- the three algorithms ----------------------------------------------------------------------------------
 
 
+@with_all_bits
 def inverse_dynamics(model: Model, state: State, acceleration: jax.Array, control=None) -> jax.Array:
     """The generalised forces that are missing for an acceleration: RNEA (Featherstone 2008, table 5.1).
 
@@ -116,6 +118,7 @@ def inverse_dynamics(model: Model, state: State, acceleration: jax.Array, contro
     return onto_joints(model, m.s, wrench) + model.armature * acceleration - m.tau
 
 
+@with_all_bits
 def mass_matrix(model: Model, q: jax.Array) -> jax.Array:
     """The joint-space inertia (nv,nv), armature included: CRBA (Featherstone 2008, table 6.2).
 
@@ -137,6 +140,7 @@ def _mass_matrix(model: Model, s: jax.Array, inertia: jax.Array) -> jax.Array:
     return half + half.T + jnp.diag(model.armature)
 
 
+@with_all_bits
 def acceleration(model: Model, state: State, control=None, *, algorithm: str = "auto") -> jax.Array:
     """The joint acceleration under all forces of the model.
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
+from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.small import matmul, matvec, small_sum, take
 from pbad_jax.math.spatial import compose, homogeneous, tangent_compose, translation_only, twist_matrix
 from pbad_jax.model.model import Model
@@ -170,6 +171,7 @@ def velocity_field(model: Model, f: Frames, v: jax.Array) -> jax.Array:
 # --- what users ask for ----------------------------------------------------------------------------------
 
 
+@with_all_bits
 def forward_kinematics(model: Model, q: jax.Array) -> Poses:
     """Poses of all bodies in the world, in the file's order.
 

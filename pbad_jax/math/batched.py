@@ -1,9 +1,10 @@
 """Small dense systems and rare branches, for one lane and for many. Knows no physics.
 
 One lane is solved by LAPACK. Many lanes (vmap) are never handed to it together: jaxlib's batched LAPACK calls wait for
-workers of the very thread pool they run in, so that two of them side by side stop for ever, and on an accelerator they
-are launched one after another. Small systems are eliminated side by side, written out here; larger ones go to LAPACK
-lane by lane on a CPU, where side by side they fall out of the cache (benchmarks/README.md has the figures).
+workers of the very thread pool they run in, so that two of them side by side stop for ever. Small systems are
+eliminated side by side, written out here; larger ones go to LAPACK lane by lane on a CPU, where side by side they fall
+out of the cache. On NVIDIA's devices, where what is written out would be hundreds of launches, cuBLAS and cuSOLVER have
+calls for many small matrices at once (benchmarks/README.md has the figures).
 """
 
 import functools
@@ -14,6 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
+
+from pbad_jax.math.precision import with_all_bits
 
 SOLVE_ALONE, CHOLESKY_ALONE = 24, 10  # unknowns from which on a CPU takes lanes one after another
 LARGEST_SUBSTITUTION = 32  # unknowns; from 40 on OpenBLAS starts threads, which costs it more than the work
@@ -44,6 +47,7 @@ def _solve(A: jax.Array, b: jax.Array) -> jax.Array:
 
 
 @_solve.def_vmap
+@with_all_bits
 def _solve_lanes(axis_size, in_batched, A, b):
     """Lanes of b (n,) or (n,k). Where all share one matrix, as the tangents of one lane do, it is factored once."""
     A_batched, b_batched = in_batched
@@ -52,17 +56,26 @@ def _solve_lanes(axis_size, in_batched, A, b):
         x = _solve(A, columns.reshape(A.shape[0], -1)).reshape(columns.shape)
         return jnp.moveaxis(x, -1, 0), True
     b = b if b_batched else jnp.broadcast_to(b, (axis_size, *b.shape))
-    return _quicker(SOLVE_ALONE, _solve, _eliminated, A, b), True
+    return _quickest(SOLVE_ALONE, _solve, _by_square_lu, _eliminated, A, b), True
 
 
-def _quicker(alone: int, one: Callable, at_once: Callable, *lanes):
-    """`at_once` of all lanes, or `one` after another: on a CPU, for matrices (B,n,n) of n ≥ `alone`.
+def _quickest(alone: int, one: Callable, by_library: Callable, at_once: Callable, *lanes):
+    """`at_once` of all lanes (B,n,n), `one` after another (a CPU, n ≥ `alone`), or `by_library` (NVIDIA's devices).
 
-    Not where there are several devices: a loop over lanes that are spread would gather them on each.
+    Not one after another where there are several devices: a loop over lanes that are spread gathers them on each.
     """
-    if lanes[0].shape[-1] < alone or jax.device_count() > 1:
-        return at_once(*lanes)
-    return jax.lax.platform_dependent(*lanes, cpu=functools.partial(in_turn, one), default=at_once)
+    ways = {"cuda": jax.vmap(by_library)}
+    if lanes[0].shape[-1] >= alone and jax.device_count() == 1:
+        ways["cpu"] = functools.partial(in_turn, one)
+    return jax.lax.platform_dependent(*lanes, **ways, default=at_once)
+
+
+def _by_square_lu(A: jax.Array, b: jax.Array) -> jax.Array:
+    """As _solve; the library factors square matrices side by side, others one after another."""
+    lu, _, permutation = jax.lax.linalg.lu(A)
+    columns = b.reshape(A.shape[0], -1)[permutation]
+    y = jax.lax.linalg.triangular_solve(lu, columns, left_side=True, lower=True, unit_diagonal=True)
+    return jax.lax.linalg.triangular_solve(lu, y, left_side=True, lower=False).reshape(b.shape)
 
 
 def in_turn(f: Callable, *lanes):
@@ -78,6 +91,10 @@ def _eliminated(A: jax.Array, b: jax.Array) -> jax.Array:
 @custom_vmap
 def sign_of_determinant(A: jax.Array) -> jax.Array:
     """−1, 0 or 1, () of A's dtype; NaN where A is not finite. A: (n,n)."""
+    return _sign_by_lu(A)
+
+
+def _sign_by_lu(A: jax.Array) -> jax.Array:
     lu, pivots, _ = jax.lax.linalg.lu(A)
     swaps = jnp.sum(pivots != jnp.arange(A.shape[0]))
     return jnp.prod(jnp.sign(jnp.diagonal(lu))) * (1 - 2 * (swaps % 2))
@@ -86,7 +103,8 @@ def sign_of_determinant(A: jax.Array) -> jax.Array:
 @sign_of_determinant.def_vmap
 def _sign_lanes(axis_size, in_batched, A):
     del axis_size, in_batched
-    return eliminate(A, A[..., :0])[1], True
+    at_once = lambda A: eliminate(A, A[..., :0])[1]  # noqa: E731
+    return jax.lax.platform_dependent(A, cuda=jax.vmap(_sign_by_lu), default=at_once), True
 
 
 def eliminate(A: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -139,6 +157,10 @@ def cholesky(M: jax.Array) -> CholeskyFactor:
 
 @custom_vmap
 def _cholesky(M: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return _cholesky_by_library(M)
+
+
+def _cholesky_by_library(M: jax.Array) -> tuple[jax.Array, jax.Array]:
     L = jnp.linalg.cholesky(M)
     return L, _inverse_of_lower(L)
 
@@ -154,9 +176,10 @@ def _inverse_of_lower(L: jax.Array) -> jax.Array:
 
 
 @_cholesky.def_vmap
+@with_all_bits
 def _cholesky_lanes(axis_size, in_batched, M):
     del axis_size, in_batched
-    return _quicker(CHOLESKY_ALONE, _cholesky, _cholesky_at_once, M), (True, True)
+    return _quickest(CHOLESKY_ALONE, _cholesky, _cholesky_by_library, _cholesky_at_once, M), (True, True)
 
 
 def _cholesky_at_once(M: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -191,6 +214,7 @@ def cond_if_any(wanted: jax.Array, often: Callable, seldom: Callable, *operands)
         return jax.lax.cond(wanted, seldom, often, *operands)
 
     @choose.def_vmap
+    @with_all_bits
     def _(axis_size, in_batched, wanted, *operands):
         def each(f):
             axes = jax.tree.map(lambda batched: 0 if batched else None, tuple(in_batched))

@@ -13,6 +13,7 @@ from pbad_jax.errors import OptionError, Status
 from pbad_jax.kinematics import manifold
 from pbad_jax.kinematics.tree import change_balls, tree
 from pbad_jax.math import rotations
+from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.small import matvec
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, checked
@@ -60,6 +61,7 @@ def make_step(dt: float, method: str = "rk4", *, algorithm: str = "auto"):
     default, tableau = step_size(dt), METHODS[one_of(method, tuple(METHODS), "method", OptionError)]
     one_of(algorithm, ALGORITHMS, "algorithm", OptionError)
 
+    @with_all_bits
     def step(model: Model, state: State, control: jax.Array | None = None, dt=None) -> tuple[State, StepInfo]:
         control = checked(model, state, control)
         h = jnp.asarray(default if dt is None else dt, model.dtype)

@@ -9,6 +9,7 @@ A commit takes kinematics and a mass matrix of all slots, so a pass goes on unti
 READY, or all, which is a step of every lane at a time.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.errors import Status
+from pbad_jax.math.precision import with_all_bits
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.schemes import Scheme
@@ -23,7 +25,7 @@ from pbad_jax.solver import continuation
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage.equation import StageEquation, StepStart
 from pbad_jax.stage.problem import searched, settings
-from pbad_jax.step import collocation, step
+from pbad_jax.step import collocation, step, substeps
 from pbad_jax.step.collocation import problem_of
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options, resolve, scheme_of
@@ -71,27 +73,37 @@ def run(
     """
     scheme, config = scheme_of(options), resolve(options, model)
     assert isinstance(scheme, Scheme)
+    part = functools.partial(step.step_once, scheme, config, options.failed_gradient)
     n = states.q.shape[0]
 
+    @with_all_bits
     def iterated(slot: _Slot, s: continuation.State) -> continuation.State:
         problem = problem_of(model, scheme, config, slot.start, slot.eq, slot.direction)
         problem = searched(problem, slot.before)
         return continuation.iterate(problem, settings(problem), s)
 
     def begin(lane, k, state: State, wanted) -> _Slot:
-        control = control_of(model, jnp.minimum(lane, n - 1), k, state)
+        return begun(lane, k, state, control_of(model, jnp.minimum(lane, n - 1), k, state), wanted)
+
+    @with_all_bits
+    def begun(lane, k, state: State, control, wanted) -> _Slot:
         s = step.prepare(config, model, control, state)
         status = jnp.where(wanted & (lane < n), s.status, jnp.int8(Status.FROZEN))
         problem, status = collocation.begin(s.model, scheme, config, dt, s.start, s.state, status)
         solve = continuation.init(searched(problem, status), status=status)
         return _Slot(lane, k, state, control, s.start, problem.eq, problem.direction, status, solve)
 
+    @with_all_bits
     def end(slot: _Slot, ready) -> tuple[State, StepInfo]:
         s = step.prepare_again(model, slot.control, slot.state, slot.start, slot.before)
         status = jnp.where(ready, slot.solve.status, jnp.int8(Status.FROZEN))
         found = slot.solve._replace(status=status, iterations=jnp.where(ready, slot.solve.iterations, 0))
         problem = problem_of(s.model, scheme, config, slot.start, slot.eq, slot.direction)
-        return step.finish(config, options.failed_gradient, dt, slot.state, s, collocation.end(scheme, problem, found))
+        ended = collocation.end(scheme, problem, found)
+        whole = step.finish(config, options.failed_gradient, dt, slot.state, s, ended)
+        if options.on_failure == "freeze":
+            return whole
+        return substeps.in_parts(part, options.failed_gradient, model, slot.control, dt, slot.state, whole)
 
     def commit(f: _BatchState) -> _BatchState:
         slots, passes, used = _until_ready(iterated, f, n, fraction)

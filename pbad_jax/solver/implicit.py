@@ -22,6 +22,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from pbad_jax.math.precision import with_all_bits
 from pbad_jax.solver.problem import Problem
 
 KEPT = "root"  # the name of what reverse mode keeps of a solve, for jax.checkpoint policies
@@ -72,6 +73,7 @@ def _root_of(*leaves, tree, n, lanes):
     return list(leaves[len(leaves) - n :])
 
 
+@with_all_bits
 def _jvp(leaves, tangents, *, tree, n, lanes):
     found = _root_p.bind(*leaves, tree=tree, n=n, lanes=lanes)
     theta, _ = jax.tree.unflatten(tree, leaves)

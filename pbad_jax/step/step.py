@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from pbad_jax.dynamics import energy
 from pbad_jax.errors import Status
 from pbad_jax.kinematics import manifold
+from pbad_jax.math.precision import with_all_bits
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, checked
 from pbad_jax.schemes import AnyScheme
@@ -49,6 +50,7 @@ def make_step(options: Options):
     """
     check_options(options, "make_step")
 
+    @with_all_bits
     def step(model: Model, state: State, control: jax.Array | None = None, dt=None) -> tuple[State, StepInfo]:
         control, config = checked(model, state, control), resolve(options, model)
         once = functools.partial(step_once, scheme_of(options), config, options.failed_gradient)
@@ -56,7 +58,10 @@ def make_step(options: Options):
         dt = jnp.asarray(options.dt if dt is None else dt, model.dtype)
         if options.on_failure == "freeze":
             return whole(model, control, dt, state)
-        return substeps.in_parts(jax.jit(whole), options.failed_gradient, model, control, dt, state)  # traced once
+        whole = jax.jit(whole)  # traced once
+        return substeps.in_parts(
+            whole, options.failed_gradient, model, control, dt, state, whole(model, control, dt, state)
+        )
 
     return step
 

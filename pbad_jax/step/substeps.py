@@ -28,16 +28,22 @@ class _Parts(NamedTuple):
 
 
 def in_parts(
-    attempt: Callable[..., tuple[State, StepInfo]], failed: str, model: Model, control, dt: jax.Array, state: State
+    attempt: Callable[..., tuple[State, StepInfo]],
+    failed: str,
+    model: Model,
+    control,
+    dt: jax.Array,
+    state: State,
+    whole: tuple[State, StepInfo],
 ) -> tuple[State, StepInfo]:
-    """The whole step if it can be solved, else parts of it: halved after a failure, doubled again after a success.
+    """The `whole` step if it was solved, else parts of it: halved after a failure, doubled again after a success.
 
     An easy step costs what it costs without. A scheme with history starts afresh in the parts, because its nodes must
     be equidistant. The derivative of a step in parts is that of a failed one: zero, or poisoned.
 
     Args:
         attempt: (model, control, length, state) -> one step. failed: the derivative where it fails, "zero" or "nan".
-        dt: the whole length, s. state: at its start.
+        dt: the whole length, s. state: at its start. whole: what `attempt` made of it.
     """
 
     def go_on(p: _Parts) -> jax.Array:
@@ -52,7 +58,7 @@ def in_parts(
         length = jnp.where(good, wider, p.length // 2).astype(jnp.int32)
         return _Parts(after, _together(p.info, info), done.astype(jnp.int32), length, p.tries + 1)
 
-    after, info = attempt(model, control, dt, state)
+    after, info = whole
     solved = info.status == Status.CONVERGED
     hopeless = (info.status == Status.FROZEN) | (info.status == Status.NONFINITE_INPUT)
     first = _Parts(

@@ -90,7 +90,7 @@ def test_equals_the_lanes_own_rollouts(make, scheme):
 
 
 @pytest.mark.parametrize(
-    "scheme, links, width", [("radau1", 39, 32), ("radau1", 40, 1), ("radau2", 20, 1), ("dirk4", 20, 32)]
+    "scheme, links, width", [("radau1", 39, 16), ("radau1", 40, 1), ("radau2", 20, 1), ("dirk4", 20, 16)]
 )
 def test_on_a_cpu_large_systems_go_one_after_another(scheme, links, width):
     model = pbad.chain(links, dtype=DTYPE)
