@@ -27,7 +27,7 @@ def metric_of(factor) -> CholeskyFactor:
 )
 @dataclasses.dataclass(frozen=True)
 class Toy:
-    """evaluate: (x, h) -> r, terms. jacobian: terms -> J, by default the terms themselves. plus: (x, δ) -> x.
+    """evaluate: (x, h, *data) -> r, terms. jacobian: terms -> J, by default the terms themselves. plus: (x, δ) -> x.
 
     first: (x_done, h_done, h) -> x. guided: the dual before the first iterate, and (x, dual, trust) -> r, J, dual.
     `data` may be traced.
@@ -43,7 +43,7 @@ class Toy:
     follows_from_zero: bool = True
     keeps_matrix: bool = False
     max_correction: Any = dataclasses.field(default_factory=lambda: jnp.full(1, jnp.inf, DTYPE))
-    data: Any = None
+    data: tuple = ()
 
     def first_guide(self):
         return None if self.guided is None else (self.guided[0](), jnp.ones((), DTYPE))
@@ -53,7 +53,7 @@ class Toy:
 
     def residual(self, x, h, guide=None):
         if guide is None:
-            r, terms = self.evaluate(x, h)
+            r, terms = self.evaluate(x, h, *self.data)
             return r, (terms if self.guided is None else (terms, None))
         assert self.guided is not None
         r, *terms = self.guided[1](x, *guide)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from pbad_jax.errors import Status
 from pbad_jax.math.batched import cond_if_any
+from pbad_jax.math.queue import run_until_done
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.solver.problem import Problem
 
@@ -119,9 +120,11 @@ def of_one_attempt(problem: Problem, attempt: lm.SolveState) -> State:
 
 
 def solve(problem: Problem, settings: lm.Settings, *, status: jax.Array | int) -> State:
-    """Iterate until no longer RUNNING. Under vmap this waits for the slowest lane."""
-    return jax.lax.while_loop(
-        lambda s: s.status == lm.RUNNING,
-        lambda s: iterate(problem, settings, s),
-        init(problem, status=status),
-    )
+    """Iterate until no longer RUNNING; of many lanes (vmap) none waits for the slowest."""
+
+    def one(given, s: State) -> State:
+        problem, tolerance = given
+        return iterate(problem, settings._replace(tolerance=tolerance), s)
+
+    given = problem, jnp.asarray(settings.tolerance)
+    return run_until_done(one, lambda s: s.status == lm.RUNNING, given, init(problem, status=status))

@@ -18,7 +18,7 @@ SETTINGS = lm.Settings(TIGHT, 400)
 RUNNING = jnp.asarray(lm.RUNNING, jnp.int8)
 
 
-def family_of(residual, n, *, start=None, continuous=True):
+def family_of(residual, n, *, start=None, continuous=True, data=()):
     """r(x; h) with its Jacobian by autodiff; the guess goes on along the straight line from the start."""
     x_0 = jnp.zeros(n, DTYPE) if start is None else jnp.asarray(start, DTYPE)
 
@@ -28,10 +28,11 @@ def family_of(residual, n, *, start=None, continuous=True):
         return x_0 + (x - x_0) * jnp.where(h_done > 0, h / jnp.where(h_done > 0, h_done, 1.0), 0.0)
 
     return Toy(
-        evaluate=lambda x, h: (residual(x, h), jax.jacfwd(residual)(x, h)),
+        evaluate=lambda x, h, *data: (residual(x, h, *data), jax.jacfwd(residual)(x, h, *data)),
         metric=metric_of(jnp.eye(n)),
         first=guess,
         follows_from_zero=continuous,
+        data=data,
     )
 
 
@@ -166,7 +167,7 @@ def assert_unchanged(family, s):
 @jax.jit
 @jax.vmap
 def lanes(reach, status):
-    return continuation.solve(family_of(lambda x, h: trapped(x, h, reach), 1), SETTINGS, status=status)
+    return continuation.solve(family_of(trapped, 1, data=(reach,)), SETTINGS, status=status)
 
 
 def test_lanes_are_independent():

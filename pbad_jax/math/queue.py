@@ -1,0 +1,89 @@
+"""Loops of many lanes in which none waits for the slowest. Knows no model.
+
+A `while_loop` under vmap goes on for all lanes until the last is done. Here some of the lanes are side by side in
+slots, and those that are done make room for others: the work follows the sum of all lanes' iterations, and not their
+number times the most that one of them takes. (An accelerator begins with all of them, and has slots for the last.)
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+
+from pbad_jax.math.precision import with_all_bits
+
+ROOM = 0.25  # share of the slots that must be free before others move in
+SLOTS_CPU = 16  # side by side on a CPU, whose caches hold them
+SHARE, SLOTS = 16, 64  # elsewhere: one slot for so many lanes, and at least so many slots
+
+
+def run_until_done(step: Callable, is_running: Callable, given: Any, state: Any) -> Any:
+    """state = step(given, state) while is_running(state); both are pytrees of arrays, `given` does not change."""
+
+    @custom_vmap
+    def run(given, state):
+        return jax.lax.while_loop(is_running, lambda s: step(given, s), state)
+
+    @run.def_vmap
+    @with_all_bits
+    def _(axis_size, in_batched, given, state):
+        state = jax.tree.map(
+            lambda x, batched: x if batched else jnp.broadcast_to(x, (axis_size, *x.shape)), state, in_batched[1]
+        )
+        axes = jax.tree.map(lambda batched: 0 if batched else None, in_batched[0])
+        on_cpu = jax.default_backend() == "cpu"
+        slots = SLOTS_CPU if on_cpu else max(SLOTS, axis_size // SHARE)
+        if slots >= axis_size or jax.device_count() > 1:  # lanes that are spread would be gathered
+            slots = 0
+        if not (on_cpu and slots):  # an accelerator takes as long for few lanes as for many
+            state = _side_by_side(step, is_running, axes, given, state, slots)
+        if slots:
+            state = _in_turn(step, is_running, axes, given, state, slots)
+        return state, jax.tree.map(lambda _: True, state)
+
+    return run(given, state)
+
+
+def _side_by_side(step: Callable, is_running: Callable, axes, given, state, left: int):
+    """All lanes until no more than `left` are running; `step` leaves one that is done as it is."""
+    each = jax.vmap(step, (axes, 0))
+    return jax.lax.while_loop(lambda s: jnp.sum(jax.vmap(is_running)(s)) > left, lambda s: each(given, s), state)
+
+
+def _in_turn(step: Callable, is_running: Callable, axes, given, state, slots: int):
+    """The lanes that are running, in their order, as slots come free."""
+    lanes = len(jax.tree.leaves(state)[0])
+    running = jax.vmap(is_running)(state)
+    order = jnp.argsort(~running, stable=True).astype(jnp.int32)  # those that run first
+    waiting = jnp.sum(running).astype(jnp.int32)
+
+    def at(tree, lane):
+        return jax.tree.map(lambda x: x[lane], tree)
+
+    def seated(place):
+        """The lanes (slots,) of these places in the queue; past the last lane where there is none."""
+        return jnp.where(place < waiting, order[jnp.minimum(place, lanes - 1)], lanes)
+
+    def some_end(carry):
+        all_states, lane, next_place = carry
+        own = jnp.minimum(lane, lanes - 1)
+        here = jax.tree.map(lambda x, axis: x if axis is None else x[own], given, axes)
+        taken = lane < lanes
+        flying, wanted = jnp.sum(taken), jnp.where(next_place < waiting, ROOM, 1.0)
+        each = jax.vmap(step, (axes, 0))
+
+        def go_on(s):
+            still = jnp.sum(jax.vmap(is_running)(s) & taken)
+            return (still > 0) & (flying - still < wanted * flying)
+
+        states = jax.lax.while_loop(go_on, lambda s: each(here, s), at(all_states, own))
+        all_states = jax.tree.map(lambda x, new: x.at[lane].set(new, mode="drop"), all_states, states)
+        free = ~(jax.vmap(is_running)(states) & taken)
+        place = next_place + jnp.cumsum(free).astype(jnp.int32) - 1
+        return all_states, jnp.where(free, seated(place), lane), next_place + jnp.sum(free).astype(jnp.int32)
+
+    first = seated(jnp.arange(slots, dtype=jnp.int32))
+    carry = state, first, jnp.asarray(slots, jnp.int32)
+    return jax.lax.while_loop(lambda c: jnp.any(c[1] < lanes), some_end, carry)[0]
