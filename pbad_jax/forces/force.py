@@ -235,14 +235,19 @@ def field_beyond(load: Load, n_links: int, name: str) -> jax.Array | None:
 
 
 def _field(p: PointForces, force: jax.Array, n_links: int) -> jax.Array:
-    return on_links(p.point_links, -force[..., :, None] * p.u[..., None, :], n_links)
+    """−Σ f ⊗ u over the points of each link. The sum is of the u: one of products would compute f for each of them."""
+    lever = _hot(p.point_links, n_links, force)[:, :, None] * p.u.reshape(1, -1, 4)
+    return jnp.einsum("lcy,cx->lxy", lever, -force.reshape(-1, 3))
 
 
 def on_links(links: np.ndarray, x: jax.Array, n_links: int) -> jax.Array:
     """The sum of x over each link, its leading axes those of `links`: (N,...). By a product: a scatter is slow."""
-    hot = np.zeros((n_links, links.size))
-    hot[links.ravel(), np.arange(links.size)] = 1
-    return jnp.tensordot(jnp.asarray(hot, x.dtype), x.reshape(links.size, *x.shape[links.ndim :]), axes=1)
+    return jnp.tensordot(_hot(links, n_links, x), x.reshape(links.size, *x.shape[links.ndim :]), axes=1)
+
+
+def _hot(links: np.ndarray, n_links: int, like: jax.Array) -> jax.Array:
+    """(N, points), 1 where a point is on a link."""
+    return jnp.asarray(np.arange(n_links)[:, None] == links.ravel(), like.dtype)
 
 
 def total_potential(model: Model, at: Instant) -> jax.Array:
