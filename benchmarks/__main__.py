@@ -2,6 +2,7 @@
 
     python -m benchmarks                    # the plan of about an hour on two cores
     python -m benchmarks --full             # everything, hours
+    python -m benchmarks --gpu              # all figures of a GPU, nine minutes; with --quick a rehearsal
     python -m benchmarks --quick            # does every script run? Two at a time, so its figures mean nothing
     python -m benchmarks --list
     python -m benchmarks compare OLD.json NEW.json
@@ -57,7 +58,7 @@ SCRIPTS = (
     Script("compile_memory", 2.4, RIVALS, (), "20 links and more, rollouts"),
     Script("many_lanes", 9, ("mjx",), (), "single precision, by steps"),
     Script("one_thread", 1.8, RIVALS[1:], (), "dirk4 and semi-implicit Euler"),
-    Script("accelerator_check", 0.5, (), ("--quick",), "all but one chain: it is for another device"),
+    Script("gpu", 1, ("mjx", "gymnasium"), ("--quick",), "all but a rehearsal of --gpu"),
 )
 QUICK_BUDGET, QUICK_JOBS = 170.0, 2  # s a script
 
@@ -150,6 +151,7 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="small cases: does every script run?")
     parser.add_argument("--full", action="store_true", help="every case of every script, and no budget")
+    parser.add_argument("--gpu", action="store_true", help="only gpu.py, whole")
     parser.add_argument("--only", default="", help="scripts whose names have this")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "runs", help="folder to write to")
     parser.add_argument("--list", action="store_true", help="the scripts, their minutes, what is left out")
@@ -158,6 +160,8 @@ def main() -> int:
         listing()
         return 0
     chosen = [s for s in SCRIPTS if arguments.only in s.name]
+    if arguments.gpu:
+        chosen = [s._replace(minutes=9 / 3, arguments=()) for s in SCRIPTS if s.name == "gpu"]
     if not chosen:
         parser.error(f"no script is named like {arguments.only!r}")
     for s in chosen:
