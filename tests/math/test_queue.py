@@ -26,21 +26,25 @@ def expected(weights, n):
 def test_every_lane_ends_as_it_would_alone(lanes):
     rng = np.random.default_rng(lanes)
     n, weights = rng.geometric(0.2, lanes) - 1, rng.integers(1, 9, lanes)
-    left, total = jax.jit(jax.vmap(run))(jnp.asarray(weights), (jnp.asarray(n), jnp.zeros(lanes, jnp.int64)))
+    left, total = jax.jit(jax.vmap(run))(
+        jnp.asarray(weights, jnp.int32), (jnp.asarray(n, jnp.int32), jnp.zeros(lanes, jnp.int32))
+    )
     assert not np.any(left)
     np.testing.assert_array_equal(total, expected(weights, n))
 
 
 def test_what_lanes_share_is_not_copied_to_them():
     n = np.arange(40)
-    _, total = jax.vmap(run, (None, 0))(jnp.asarray(3), (jnp.asarray(n), jnp.zeros(40, jnp.int64)))
+    _, total = jax.vmap(run, (None, 0))(
+        jnp.asarray(3, jnp.int32), (jnp.asarray(n, jnp.int32), jnp.zeros(40, jnp.int32))
+    )
     np.testing.assert_array_equal(total, expected(3, n))
 
 
 def test_lanes_of_lanes():
     n = np.random.default_rng(0).integers(0, 9, (3, 30))
     _, total = jax.vmap(jax.vmap(run, (None, 0)), (0, 0))(
-        jnp.arange(3), (jnp.asarray(n), jnp.zeros((3, 30), jnp.int64))
+        jnp.arange(3, dtype=jnp.int32), (jnp.asarray(n, jnp.int32), jnp.zeros((3, 30), jnp.int32))
     )
     np.testing.assert_array_equal(total, expected(np.arange(3)[:, None], n))
 
@@ -56,6 +60,6 @@ def test_none_waits_for_the_slowest(monkeypatch):
     n = np.full(200, 2)
     n[77] = 200
     go = jax.vmap(lambda w, s: queue.run_until_done(step, lambda s: s[0] > 0, w, s))
-    jax.block_until_ready(go(jnp.ones(200, jnp.int64), (jnp.asarray(n), jnp.zeros(200, jnp.int64))))
+    jax.block_until_ready(go(jnp.ones(200, jnp.int32), (jnp.asarray(n, jnp.int32), jnp.zeros(200, jnp.int32))))
     jax.effects_barrier()
     assert len(passes) < 0.15 * 200 * 200

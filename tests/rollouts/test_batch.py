@@ -89,6 +89,21 @@ def test_equals_the_lanes_own_rollouts(make, scheme):
         assert (status == Status.FROZEN).any() and (status[1::2] == Status.CONVERGED).any()
 
 
+def test_hard_steps_are_made_in_parts():
+    """By iterations as step by step; and a step that fails in parts too keeps its lane where it was."""
+    start, u = states(16), controls(16)
+    parts = dataclasses.replace(options(on_failure="substep"), max_iterations=4)
+    (path, info), (other, steps) = (
+        pbad.rollout_batch(pendulum(), start, u, options=parts, schedule=by) for by in ("iteration", "step")
+    )
+    assert (np.asarray(info.substeps) > 1).any() and (np.asarray(info.substeps) == 1).any()
+    for x, y in zip(jax.tree.leaves(info), jax.tree.leaves(steps)):
+        np.testing.assert_allclose(x, y, atol=1e-9)
+    np.testing.assert_allclose(path.q, other.q, atol=1e-9)
+    alone, _ = pbad.rollout_batch(pendulum(), start, u, options=dataclasses.replace(parts, on_failure="freeze"))
+    assert np.abs(alone.q - path.q).max() > 0.1, "without parts lanes freeze"
+
+
 @pytest.mark.parametrize(
     "scheme, links, width", [("radau1", 39, 16), ("radau1", 40, 1), ("radau2", 20, 1), ("dirk4", 20, 16)]
 )
