@@ -6,7 +6,7 @@ Every lane starts near the model's standing pose; uniform random actions of the 
 control step, which we take in one step (on_failure="substep": in parts where need be) and MuJoCo C in as many of the
 file's own steps as fit (`mujoco.rollout`, two threads). A lane that fails, or whose speed is no longer finite, begins
 anew. Rows: control steps per CPU second and per second; iterations of a step, their mean, 99th percentile, most, and
-the mean of the slowest lane of each batch step, which all lanes of it wait for; the share of steps that failed, and
+the mean of the slowest lane of each batch step; the share of steps that failed, and
 that were made in parts; CPU seconds of compiling. `penetration_mm`: the deepest at the end of a control step, its mean
 over steps and the 99th percentile. Iterations and shares do not depend on the machine, times do.
 """

@@ -7,9 +7,9 @@ compiled in time has a row that says so. "correct": one step and 100 in both pre
 whether a repeat is bit-equal. "chain": steps a second of 10 links against lanes, by steps and by iterations. "robots":
 control steps a second under random actions, as environments.py. "paper": ten steps of 100 trajectories against links,
 and of chains of 10 links against trajectories, here and ("cpu4") on four cores of the same machine. "gradient": of 100
-steps. "mjx": the same on the same device. Rows of step programs: `iterations`, mean, and of the slowest lane, which all
-wait for; `temporary_mib` of the program. Profiled ones: kernels a step, the share of the time in which one ran, and
-those that took longest.
+steps. "mjx": the same on the same device. Rows of step programs: `iterations`, mean, and of the slowest lane (by
+iterations: the slowest step of a lane); `temporary_mib` of the program. Profiled ones: kernels a step, the share of
+the time in which one ran, and those that took longest.
 
 On a CPU it runs too (`--quick`: a rehearsal), without a profile.
 """
@@ -56,29 +56,20 @@ def chain_states(model, links: int, lanes: int):
     return start_states(model, links, lanes)
 
 
-def step_program(model, options, states, actions):
-    """States (lanes,...) -> the next ones and what environments.py wants to know."""
+def chain(links: int, lanes: int, dtype: str):
     import jax
-
-    import pbad_jax as pbad
-
-    step = pbad.make_step(options)
-
-    def program(states):
-        after, info = jax.vmap(step, (None, 0, 0))(model, states, actions)
-        return after, (info.iterations, info.status, info.substeps)
-
-    return program, (states,)
-
-
-def chain(links: int, lanes: int, dtype: str, scheme: str = "radau1"):
     import jax.numpy as jnp
 
     import pbad_jax as pbad
 
     model = pbad.chain(links, dtype=jnp.dtype(dtype))
-    states = chain_states(model, links, lanes)
-    return step_program(model, pbad.Options(dt=PAPER_DT, scheme=scheme), states, jnp.zeros((lanes, 0), model.dtype))
+    step = pbad.make_step(pbad.Options(dt=PAPER_DT, scheme="radau1"))
+
+    def program(states):
+        after, info = jax.vmap(step, (None, 0))(model, states)
+        return after, (info.iterations, info.status, info.substeps)
+
+    return program, (chain_states(model, links, lanes),)
 
 
 def batch(links: int, lanes: int, dtype: str, scheme: str = "radau1"):
@@ -110,8 +101,8 @@ def robot(name: str, dt: float, lanes: int, dtype: str):
     options = pbad.Options(dt=dt, scheme=environments.SCHEME, on_failure="substep")
     step = pbad.make_step(options)
 
-    def program(states, key=None):
-        u = jax.random.uniform(jax.random.key(0) if key is None else key, (lanes, model.nu), model.dtype, low, high)
+    def program(states, key):
+        u = jax.random.uniform(key, (lanes, model.nu), model.dtype, low, high)
         after, info = jax.vmap(step, (None, 0, 0))(model, states, u)
         bad = (info.status != 0) | ~jnp.all(jnp.isfinite(after.v), axis=-1)
         pick = lambda a, b: jnp.where(bad.reshape(-1, *(1,) * (a.ndim - 1)), b, a)  # noqa: E731

@@ -33,6 +33,12 @@ def test_every_lane_ends_as_it_would_alone(lanes):
     np.testing.assert_array_equal(total, expected(weights, n))
 
 
+def test_on_an_accelerator_all_begin_and_the_last_go_on_alone(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(queue, "SLOTS", 8)
+    test_every_lane_ends_as_it_would_alone(300)
+
+
 def test_what_lanes_share_is_not_copied_to_them():
     n = np.arange(40)
     _, total = jax.vmap(run, (None, 0))(
@@ -49,7 +55,7 @@ def test_lanes_of_lanes():
     np.testing.assert_array_equal(total, expected(np.arange(3)[:, None], n))
 
 
-def test_none_waits_for_the_slowest(monkeypatch):
+def test_none_waits_for_the_slowest():
     """The work is counted: 200 lanes of which one takes 100 times as long as the others."""
     passes = []
 
