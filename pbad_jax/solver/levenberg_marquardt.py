@@ -24,7 +24,9 @@ with λ = 1.
 Converged is a residual within the tolerance, or a Newton correction within it that has just been made: a stiff system's
 residual has rounding errors of its own size, the correction has not. So is a residual that is nearly within it where no
 step reduces it any more. The first guess is never believed: at least one correction is made, because a guess within a
-loose tolerance (float32) would carry its error from step to step.
+loose tolerance (float32) would carry its error from step to step. And a root is corrected once more, by its residual
+and the matrix of the point before, where that correction is shorter than the last: it costs one substitution, and what
+is left of the error is no longer the tolerance times the matrix's condition.
 
 One iteration is one residual, one matrix and one linear solve, two where the norm does not fall:
 `iterate` evaluates the trial point that the last call left, judges it, and leaves the next one; continuation.py loops.
@@ -52,7 +54,7 @@ PATIENCE = 3  # iterations of a guided solve in which nothing is held against a 
 TURNED, SHORT = 2.0, 0.5  # of the slope at the start of a step: at its end against it, or with it still
 MISTRUST, REGAIN = 0.3, 2.0  # factors of the trust
 LEAST = 1e-4  # trust
-ROUNDING = 100.0  # a residual within this factor of the tolerance is accepted when nothing reduces it
+ROUNDING = 5.0  # a residual within this factor of the tolerance is accepted when nothing reduces it
 
 
 class Settings(NamedTuple):
@@ -129,9 +131,10 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
     wanted = t.better & ~(_is_root(settings, s, t, t.better) & ~_matrix_is_wanted(problem, s.trial))
     J, newton, finite = _linearised(problem, s, t, wanted)
     accept = t.better & finite
+    root = _is_root(settings, s, t, accept)
     damping = _next_damping(problem, s, t, newton, accept)
     status = _status(
-        _is_root(settings, s, t, accept),
+        root,
         ((s.iterations < 0) & ~(t.finite & finite), Status.NONFINITE_EVAL),
         ((damping > LAMBDA_MAX) | ((s.guide is not None) & (s.iterations >= 0) & ~accept), Status.STALLED),
         (s.iterations + 1 >= settings.max_iterations, Status.MAX_ITER),
@@ -147,6 +150,9 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
     if guide is not None:
         guide, slope = problem.next_guide(guide, t.terms, delta, trust), problem.slope(model_r, delta)
     trial = problem.retract(x, delta)
+    if guide is None:
+        last = root & accept & (problem.length(newton) < problem.length(s.newton))
+        x = jax.tree.map(lambda a, b: jnp.where(last, a, b), trial, x)
     after = SolveState(
         x, r, J, norm, merit, trial, newton, damping, guide, delta, slope, trust, s.iterations + 1, status
     )
@@ -198,19 +204,20 @@ def _matrix_is_wanted(problem: Problem, x) -> jax.Array | bool:
 
 
 def _linearised(problem: Problem, s: SolveState, t: _Trial, wanted):
-    """Matrix and Newton correction of the trial where they are wanted, else the old; whether the matrix is finite."""
+    """The trial's matrix where it is wanted, else the old one; Newton's correction with it; whether it is finite."""
 
-    def as_before(problem, terms, r, J, newton):
-        del problem, terms, r
-        return J, newton, jnp.ones((), bool)
+    def as_before(problem, terms, J):
+        del problem, terms
+        return J, jnp.ones((), bool)
 
-    def anew(problem, terms, r, J_old, newton_old):
+    def anew(problem, terms, J_old):
         J = problem.matrix(terms)
         finite = jnp.all(jnp.stack([jnp.isfinite(jnp.sum(leaf)) for leaf in jax.tree.leaves(J)]))
-        new = J, -problem.solve(J, r)
-        return *jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, (J_old, newton_old)), finite
+        return jax.tree.map(lambda a, b: jnp.where(finite, a, b), J, J_old), finite
 
-    return cond_if_any(wanted & (s.status == RUNNING), as_before, anew, problem, t.terms, t.model_r, s.J, s.newton)
+    J, finite = cond_if_any(wanted & (s.status == RUNNING), as_before, anew, problem, t.terms, s.J)
+    newton = -problem.solve(J, t.model_r)
+    return J, jnp.where(t.better & finite, newton, s.newton), finite
 
 
 def _next_damping(problem: Problem, s: SolveState, t: _Trial, newton: jax.Array, accept) -> jax.Array:
