@@ -180,15 +180,15 @@ def _stage_terms(
     accel, accel_slopes = joint_field.table(model, eq.C, z, st.delta.joint, Y.joint)
     joint_r = model.armature[None] * accel
 
-    load = _scaled(_loads(model, start, eq, st, rates / dt, V / dt, dt, guide), dt)
+    load = scaled(_loads(model, start, eq, st, rates / dt, V / dt, dt, guide), dt)
     end, impulse = None, jnp.zeros(len(eq.nodes), z.dtype) if eq.impulse is None else eq.impulse
     if eq.impulse is not None and acting(model, "step"):
-        end = _scaled(end_load(model, start, eq, st, dt, guide), dt)
+        end = scaled(end_load(model, start, eq, st, dt, guide), dt)
     n_links = model.topology.n_links
 
     def acts(at_stages: Callable[[Load], jax.Array | None], like: jax.Array) -> jax.Array | None:
         """Something of the loads at the stages, and of that at the end by its weights."""
-        total, last = jax.vmap(at_stages)(load), None if end is None else at_stages(end)
+        total, last = jax.vmap(at_stages, axis_size=len(eq.nodes))(load), None if end is None else at_stages(end)
         if last is None:
             return total
         last = impulse.reshape(-1, *(1,) * (like.ndim - 1)) * last[None]
@@ -247,8 +247,8 @@ def end_instant(model: Model, start: StepStart, eq: StageEquation, st: StageFiel
     )
 
 
-def _scaled(load: Load, dt) -> Load:
-    """Times dt²; what is divided by a velocity, times dt."""
+def scaled(load: Load, dt) -> Load:
+    """A Load times dt²; what is divided by a velocity, times dt."""
 
     def times(x, factor):
         return None if x is None else factor * x

@@ -49,9 +49,9 @@ def newton_matrix(model: Model, start: StepStart, eq: StageEquation, t: StageTer
 def _for_sweeps(model: Model, eq: StageEquation, t: StageTerms) -> NewtonMatrix:
     joint = jax.tree.map(lambda x: x[0, 0], _joint_terms(model, t, coupled=False))
     f, load = jax.tree.map(lambda x: x[0], (t.frames, t.load))
-    parts, slopes = list(load.point_forces), _weighted(load, eq.D[0, 0])
+    parts, slopes = list(load.point_forces), weighted(load, eq.D[0, 0])
     if t.end is not None:
-        parts, slopes = parts + list(t.end.point_forces), slopes + _weighted(t.end, 1.0)
+        parts, slopes = parts + list(t.end.point_forces), slopes + weighted(t.end, 1.0)
     form = point_forces.total_link_form(model, f, f, parts, slopes)
     diagonal = joint.diagonal.at[tree(model.topology).ball_v].set(0.0) if joint.balls is not None else joint.diagonal
     return NewtonMatrix(f, eq.C[0, 0], t.curving[0], diagonal, joint.balls, None if form is None else -form)
@@ -114,7 +114,7 @@ def _laid_out(model: Model, terms: JointTerms) -> jax.Array:
 # --- points of the links ---------------------------------------------------------------------------------
 
 
-def _weighted(load: Load, weight) -> list:
+def weighted(load: Load, weight) -> list:
     """∂f/∂P + weight ∂f/∂V of every part of a load, of what there is."""
 
     def one(df_dP: jax.Array | None, df_dV: jax.Array | None) -> jax.Array | None:
@@ -134,14 +134,14 @@ def _point_blocks(model: Model, D: jax.Array, t: StageTerms) -> jax.Array:
         here = t.load._replace(point_forces=_stage(t.load.point_forces, i))
         if i != j:
             here = here._replace(point_forces=tuple(dataclasses.replace(p, df_dP=None) for p in here.point_forces))
-        return point_forces.total_matrix(model, f_i, f_j, list(here.point_forces), _weighted(here, D[i, j]))
+        return point_forces.total_matrix(model, f_i, f_j, list(here.point_forces), weighted(here, D[i, j]))
 
     return jnp.stack([jnp.stack([block(i, j) for j in range(m)]) for i in range(m)])
 
 
 def _impulse_column(model: Model, t: StageTerms, end: Load) -> jax.Array:
     """What the points' forces at the end of the step do to every stage, by the end of the step, (m,nv,nv)."""
-    parts, slopes, last = list(end.point_forces), _weighted(end, 1.0), _stage(t.frames, -1)
+    parts, slopes, last = list(end.point_forces), weighted(end, 1.0), _stage(t.frames, -1)
     each = [point_forces.total_matrix(model, _stage(t.frames, i), last, parts, slopes) for i in range(len(t.z))]
     return jnp.stack(each)
 

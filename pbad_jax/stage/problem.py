@@ -43,14 +43,14 @@ class SolverConfig(NamedTuple):
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["model", "start", "eq", "direction"],
-    meta_fields=["config", "C", "follows_from_zero", "evaluate", "matrix_of"],
+    meta_fields=["config", "C", "follows_from_zero", "evaluate", "matrix_of", "modelled_of"],
 )
 @dataclasses.dataclass(frozen=True)
 class StageProblem:
     """A solver.problem.Problem: the increments z (m,nq) from q_k at which the equations of m stages vanish.
 
-    `evaluate` and `matrix_of` are functions of a module, by default those of the stage equation:
-    (model, start, eq, z, h, guide) -> r, terms and (model, start, eq, terms) -> J.
+    `evaluate`, `matrix_of` and `modelled_of` are functions of a module, by default those of the stage equation:
+    (model, start, eq, z, h, guide) -> r, terms; (model, start, eq, terms) -> J; (model, start, terms, r) -> model's r.
     """
 
     model: Model
@@ -62,6 +62,7 @@ class StageProblem:
     follows_from_zero: bool = True
     evaluate: Callable = equation.evaluate
     matrix_of: Callable = newton_matrix
+    modelled_of: Callable = equation.modelled
 
     @property
     def keeps_matrix(self) -> bool:
@@ -81,9 +82,8 @@ class StageProblem:
     def _is_guided(self) -> bool:
         """Where forces with duals act; an energy is minimised without."""
         newton = self.config.method == "lm" and self.config.objective == "root"
-        return (
-            newton and self.evaluate is equation.evaluate and guides.has_duals(self.model, self.eq.impulse is not None)
-        )
+        led = newton and isinstance(self.eq, equation.StageEquation)
+        return led and guides.has_duals(self.model, self.eq.impulse is not None)
 
     def first_guide(self) -> StageGuide | None:
         """Before the first iterate."""
@@ -98,7 +98,7 @@ class StageProblem:
 
     def modelled(self, terms, r: jax.Array) -> jax.Array:
         """What the linear model has for r."""
-        return equation.modelled(self.model, self.start, terms, r) if self._is_guided else r
+        return self.modelled_of(self.model, self.start, terms, r) if self._is_guided else r
 
     def slope(self, r: jax.Array, delta: jax.Array) -> jax.Array:
         """<C⁻¹ r, δ>: without forces r grows as C ⊗ mass."""

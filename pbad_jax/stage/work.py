@@ -29,13 +29,17 @@ def impulse_work(model: Model, start: StepStart, eq: StageEquation, st: StageFie
     return eq.dt * power(model, equation.end_instant(model, start, eq, st, eq.dt), "step")
 
 
-def power(model: Model, at: Instant, where: str) -> jax.Array:
-    """τ·v − <∂Q/∂T, V> of every force that acts `where`, at the "stages" or once a "step"; else zero. (nforces,) W."""
+def power(model: Model, at: Instant, where: str, rates: tuple[jax.Array, jax.Array] | None = None) -> jax.Array:
+    """τ·v − <∂Q/∂T, V> of every force that acts `where`, at the "stages" or once a "step"; else zero. (nforces,) W.
+
+    `rates`: v (nv,) and V (N,3,4) that the forces are paired with, by default those of the instant.
+    """
+    v, V = (at.v, at.V) if rates is None else rates
 
     def one(load: Load) -> jax.Array:
         field = field_of(load, model.topology.n_links)
-        total = jnp.zeros((), at.q.dtype) if load.tau is None else load.tau @ at.v
-        return total if field is None else total - jnp.sum(field * at.V)
+        total = jnp.zeros((), at.q.dtype) if load.tau is None else load.tau @ v
+        return total if field is None else total - jnp.sum(field * V)
 
     zero = jnp.zeros((), at.q.dtype)
     out = [one(f.load(model, at)) if acts_at(f) == where else zero for f in model.forces]

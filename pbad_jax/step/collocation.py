@@ -21,6 +21,7 @@ from pbad_jax.stage.equation import StageEquation, StepStart
 from pbad_jax.stage.problem import SolverConfig, StageProblem, find, root
 from pbad_jax.stage.result import StepResult, step_result
 from pbad_jax.stage.work import impulse_work, stage_work
+from pbad_jax.step.closing_impulse import HALF, after_closing_impulse, is_closed_by_one, opening_work
 
 
 def step(model: Model, scheme: Scheme, config: SolverConfig, dt, start: StepStart, state: State, status) -> StepResult:
@@ -37,6 +38,9 @@ def begin(
     if scheme.has_history:
         z_h, status = _history(model, scheme, config, dt, start, state, status)
     eq = equation.collocation(model, scheme, dt, start, z_h)
+    if is_closed_by_one(model, scheme):
+        assert eq.impulse is not None
+        eq = eq._replace(impulse=HALF * eq.impulse)
     return problem_of(model, scheme, config, start, eq, predictor.along_last_step(model, scheme, eq, state)), status
 
 
@@ -52,6 +56,7 @@ def end(scheme: Scheme, problem: StageProblem, found: continuation.State) -> Ste
     model, start, eq, config = problem.model, problem.start, problem.eq, problem.config
     if scheme.has_history and config.retry and config.method == "lm":
         found = _from_radau(problem, found)
+    closed = is_closed_by_one(model, scheme)
     z = root(problem, found.attempt.x, found.status == Status.CONVERGED)
     st = equation.stages(model, start, z)
     v, _, _ = equation.end_velocity(model, start, eq, st)
@@ -59,8 +64,9 @@ def end(scheme: Scheme, problem: StageProblem, found: continuation.State) -> Ste
     work = jnp.zeros(0, start.q.dtype)
     if config.account:
         work = jnp.asarray(scheme.weights, start.q.dtype) @ stage_work(model, start, eq, st)
-        work = work + impulse_work(model, start, eq, st)
-    return step_result(problem, found, z[-1], v, history, work)
+        work = work + (opening_work(problem, st) if closed else impulse_work(model, start, eq, st))
+    result = step_result(problem, found, z[-1], v, history, work)
+    return after_closing_impulse(problem, result) if closed else result
 
 
 def _history(model: Model, scheme: Scheme, config: SolverConfig, dt, start: StepStart, state: State, status):

@@ -125,6 +125,8 @@ def test_schemes_with_history_refuse_impulses():
 def test_resting_depth(name, scheme, stiffness, dt):
     """A point that bears all sinks 3/2 w, four that bear a quarter each sink w/√2, with w = mg/k the default width.
 
+    And what lies still has no velocity: radau(2) and radau(3) give half of their impulse at the end of the step.
+
     Damping of 1 s/m lets a small motion die as exp(−χ g t/2): e⁻¹⁹ in 4 s.
     """
     model = on_ground(name, stiffness, friction=0.5)
@@ -134,6 +136,7 @@ def test_resting_depth(name, scheme, stiffness, dt):
     got = 0.1 - r.q[-1, 2]
     print(f"rest {name} k={stiffness:g} dt={dt} {scheme}: {got / want - 1:.2e}")
     assert failed(r) == 0 and abs(got / want - 1) < 1e-3
+    assert np.abs(r.v[-1]).max() < 1e-4 * G * dt
 
 
 @functools.cache
@@ -357,7 +360,7 @@ def test_an_arm_falls_on_its_limit(scheme, dt):
 @pytest.mark.parametrize("dt", [0.005, 0.02, 0.05])
 @pytest.mark.parametrize("scheme", [thorough("radau1"), "radau2", thorough("radau3")])
 def test_a_ball_joint_falls_on_its_limit(scheme, dt):
-    """The same for the angle of the whole rotation; its limit has no damping, so the joint has some."""
+    """The same for the angle of the whole rotation; its limit has no damping, so the joint has some, in flight too."""
     model = pendulum("ball", None, range=(0, 0.5), damping=0.5)
     limit = next(f for f in model.forces if isinstance(f, forces.JointLimit))
     r = run(model, pbad.make_state(model), dt, 8.0, scheme)
@@ -366,7 +369,7 @@ def test_a_ball_joint_falls_on_its_limit(scheme, dt):
     got = 2 * np.arctan2(np.linalg.norm(r.q[-1, 1:]), r.q[-1, 0]) - 0.5
     fall = r.energy[0] - r.energy[-1]
     print(f"ball limit {scheme} dt={dt}: x {x:.4f} {got / x - 1:.2e}, rise {rise(r) / fall:.2e}")
-    assert failed(r) == 0 and abs(got / x - 1) < (1e-6 if scheme == "radau1" else 1e-6 + flight(dt, 0.5 + x))
+    assert failed(r) == 0 and abs(got / x - 1) < (1e-6 if scheme == "radau1" else 1e-6 + 4 * flight(dt, 0.5 + x))
     assert r.energy.max() <= r.energy[0] + 1e-3 * fall
 
 
