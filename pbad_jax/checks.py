@@ -4,6 +4,7 @@ import math
 import numbers
 from collections.abc import Callable
 
+import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
@@ -78,6 +79,21 @@ def step_size(dt) -> float:
     if not (math.isfinite(dt) and float(dt) > 0):
         raise OptionError(f"dt is {dt}; it must be positive and finite, s")
     return float(dt)
+
+
+def given_step_size(dt, default: float, dtype) -> jax.Array:
+    """The dt () of one step as an array; None: the default. Values are looked at where they are known."""
+    dt = default if dt is None else dt
+    if jnp.shape(dt) != ():
+        raise OptionError(f"dt has shape {jnp.shape(dt)}; it must be one number, s")
+    if not isinstance(dt, jax.core.Tracer):
+        dt = step_size(dt.item() if isinstance(dt, np.ndarray | jax.Array) else dt)
+    return jnp.asarray(dt, dtype)
+
+
+def is_step_size(dt: jax.Array) -> jax.Array:
+    """The same of a traced dt, () bool."""
+    return jnp.isfinite(dt) & (dt > 0)
 
 
 def unit_quaternion(p, what: str, error: type[Exception] = ModelError) -> None:

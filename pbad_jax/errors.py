@@ -68,7 +68,7 @@ _ADVICE = {
     Status.CONVERGED: "The residual is below the tolerance and the motion is continuous.",
     Status.MAX_ITER: "The iteration limit came first: halve dt, or raise max_iterations.",
     Status.STALLED: "No step reduces the residual any further: halve dt, or loosen the tolerance.",
-    Status.NONFINITE_INPUT: "The state, the control or the model holds NaN or inf: look at what was passed in.",
+    Status.NONFINITE_INPUT: "The state, the control or the model holds NaN or inf, or dt is not positive: look at what was passed in.",
     Status.NONFINITE_EVAL: "The equations gave NaN or inf: look for overflowing forces and for masses ≤ 0, or halve dt.",
     Status.BRANCH: "The root found is not continuous with the last step: halve dt, or take radau(1) or radau(2).",
     Status.FROZEN: "An earlier step of this lane failed and its last good state is kept: start from a new state.",

@@ -30,7 +30,7 @@ import numpy as np
 from pbad_jax.errors import CheckpointError, OptionError
 from pbad_jax.io.trajectories import UNREADABLE, written_whole
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State
+from pbad_jax.model.state import State, times
 from pbad_jax.rollouts import batch
 from pbad_jax.rollouts.progress import report_progress
 from pbad_jax.rollouts.rollout import Trajectory
@@ -96,7 +96,7 @@ def long_rollout(
         last = min(done + every, n_steps)
         rows = batch.steps_of(controls, done, last)
         out = batch.run(model, at, rows, last - done, options, None, tile, schedule)
-        chunk, at = _arrays(out, np.asarray(batch.times(states, options, done, last))), out.ends
+        chunk, at = _arrays(out, np.asarray(times(states, options.dt, done, last))), out.ends
         unwritten.append((folder / f"steps_{done:09d}_{last:09d}.npz", chunk, done, last))
         unwritten = _write(unwritten, job)
         chunks.append(chunk)

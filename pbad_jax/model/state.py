@@ -16,7 +16,7 @@ from pbad_jax.model.model import Model, Topology
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["q", "v", "time", "status", "history", "has_history"],
+    data_fields=["q", "v", "time", "time_rest", "status", "history", "has_history"],
     meta_fields=["fingerprint"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +30,7 @@ class State:
     q: jax.Array  # (nq,)
     v: jax.Array  # (nv,)
     time: jax.Array  # () s
+    time_rest: jax.Array  # () s, what rounding took from `time`: small steps add up at late times too
     status: jax.Array  # () int8, the Status of the last step
     history: jax.Array  # (nq,)
     has_history: jax.Array  # () bool
@@ -77,11 +78,30 @@ def make_state(model: Model, q=None, v=None, *, time: float = 0.0) -> State:
         q=q,
         v=v,
         time=jnp.asarray(time, model.dtype),
+        time_rest=jnp.zeros((), model.dtype),
         status=jnp.asarray(int(Status.CONVERGED), jnp.int8),
         history=q,
         has_history=jnp.asarray(False),
         fingerprint=model.fingerprint,
     )
+
+
+def later(state: State, dt) -> dict[str, jax.Array]:
+    """`time` and `time_rest` of a state after dt () s: their sum is exact but for the rounding of the rest.
+
+    The two-sum of Knuth, TAOCP 2, 4.2.2. In float32 a step of 1e-4 s is less than half a digit of 4096 s.
+    """
+    step = state.time_rest + dt
+    time = state.time + step
+    taken = time - state.time
+    return {"time": time, "time_rest": (state.time - (time - taken)) + (step - taken)}
+
+
+def times(state: State, dt, first: int, last: int) -> jax.Array:
+    """After each of the steps from `first` to before `last` that began at `state`, (..., last − first) s."""
+    elapsed = jnp.asarray(dt, state.q.dtype) * jnp.arange(first + 1, last + 1, dtype=state.q.dtype)
+    elapsed = jnp.broadcast_to(elapsed, (*state.time.shape, last - first))
+    return state.time[..., None] + (state.time_rest[..., None] + elapsed)
 
 
 def _checked(model: Model, x, name: str, size: int) -> jax.Array:

@@ -24,7 +24,7 @@ class StepResult(NamedTuple):
     residual: jax.Array  # () relative
     reached: jax.Array  # () fraction of the step that could be solved
     damping: jax.Array  # () λ of the last iteration
-    worst: jax.Array  # () int32, the degree of freedom that the last correction moves most
+    worst: jax.Array  # () int32, the degree of freedom that the last Newton correction moves most
     work: jax.Array  # (nforces,) J; (0,) unless asked for
     condition: jax.Array  # () of the Newton matrix; NaN unless asked for
 

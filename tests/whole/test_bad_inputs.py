@@ -51,6 +51,11 @@ def rollout(**kwargs):
     return pbad.rollout(MODEL, kwargs.pop("state", pbad.make_state(MODEL)), **kwargs)
 
 
+def step_of(dt, step=None):
+    step = step or pbad.make_step(Options(dt=0.01))
+    return step(MODEL, pbad.make_state(MODEL), None, dt)
+
+
 def q_of(*x):
     return pbad.make_state(MODEL, np.array(x, float))
 
@@ -129,6 +134,13 @@ RAISES = [
     ("23", lambda: Options(dt=-0.1), OptionError, ["dt", "-0.1", "positive"]),
     ("23", lambda: Options(dt=NAN), OptionError, ["dt", "nan"]),
     ("23", lambda: Options(dt=INF), OptionError, ["dt", "inf", "finite"]),
+    ("23", lambda: step_of(-0.01), OptionError, ["dt", "-0.01", "positive"]),
+    ("23", lambda: step_of(0), OptionError, ["dt", "0", "positive"]),
+    ("23", lambda: step_of(jnp.asarray(NAN)), OptionError, ["dt", "nan", "finite"]),
+    ("23", lambda: step_of(np.float32(INF)), OptionError, ["dt", "inf", "finite"]),
+    ("23", lambda: step_of(np.ones(2)), OptionError, ["dt", "(2,)", "one number"]),
+    ("23", lambda: step_of("fast"), OptionError, ["dt", "'fast'", "number"]),
+    ("23", lambda: step_of(-0.01, pbad.newton_euler.make_step(0.01)), OptionError, ["dt", "-0.01", "positive"]),
     ("24", lambda: Options(dt=[0.1]), OptionError, ["dt", "[0.1]", "list"]),
     ("24", lambda: Options(dt=True), OptionError, ["dt", "bool"]),
     ("25", lambda: pbad.legendre(2.5), OptionError, ["2.5"]),
@@ -259,14 +271,14 @@ def test_row_30_and_33_states_are_cast_to_the_model():
 
 # --- what happens inside jit is a status -------------------------------------------------------------------
 
-BATCH = jax.jit(jax.vmap(pbad.make_step(Options(dt=0.01)), in_axes=(0, 0, 0)))
+BATCH = jax.jit(jax.vmap(pbad.make_step(Options(dt=0.01)), in_axes=(0, 0, 0, 0)))
 
 
 def lanes(n=4):
     rng = np.random.default_rng(0)
     model = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape)), MODEL)
     state = jax.vmap(lambda v: pbad.make_state(MODEL, v=v))(jnp.asarray(rng.normal(size=(n, 4)), DTYPE))
-    return model, state, jnp.asarray(rng.normal(size=(n, 1)), DTYPE)
+    return model, state, jnp.asarray(rng.normal(size=(n, 1)), DTYPE), jnp.full(n, 0.01, DTYPE)
 
 
 def poison(x, lane, value=NAN):
@@ -274,22 +286,28 @@ def poison(x, lane, value=NAN):
 
 
 @pytest.mark.parametrize(
-    "row, what",
-    [("35", "q"), ("35", "v"), ("37", "control"), ("52", "mass"), ("52", "gravity"), ("52", "armature")],
+    "row, what, value",
+    [
+        *(("35", "q", NAN), ("35", "v", NAN), ("37", "control", NAN)),
+        *(("52", "mass", NAN), ("52", "gravity", NAN), ("52", "armature", NAN)),
+        *(("23", "dt", x) for x in (NAN, INF, 0.0, -0.01)),
+    ],
 )
-def test_a_bad_lane_gets_a_status_and_no_other_lane_changes(row, what):
-    model, state, control = lanes()
-    good, good_info = BATCH(model, state, control)
+def test_a_bad_lane_gets_a_status_and_no_other_lane_changes(row, what, value):
+    model, state, control, dt = lanes()
+    good, good_info = BATCH(model, state, control, dt)
     assert np.all(np.asarray(good_info.status) == Status.CONVERGED)
     before = state
     if what == "control":
         control = poison(control, 2)
+    elif what == "dt":
+        dt = poison(dt, 2, value)
     elif what in ("q", "v"):
         state = dataclasses.replace(state, **{what: poison(getattr(state, what), 2)})
     else:
         field = "second_moment" if what == "mass" else what
         model = dataclasses.replace(model, **{field: poison(getattr(model, field), 2)})
-    bad, info = BATCH(model, state, control)
+    bad, info = BATCH(model, state, control, dt)
     assert int(info.status[2]) == Status.NONFINITE_INPUT, (row, what, info.status)
     healthy = np.array([0, 1, 3])
     for a, b in zip(jax.tree.leaves((good, good_info)), jax.tree.leaves((bad, info))):
@@ -297,7 +315,8 @@ def test_a_bad_lane_gets_a_status_and_no_other_lane_changes(row, what):
     if what not in ("q", "v"):  # the last good state is kept
         np.testing.assert_array_equal(bad.q[2], before.q[2])
         np.testing.assert_array_equal(bad.v[2], before.v[2])
-    again, info = BATCH(*lanes()[:1], bad, lanes()[2])
+        np.testing.assert_array_equal(bad.time[2], before.time[2])
+    again, info = BATCH(*lanes()[:1], bad, *lanes()[2:])
     assert int(info.status[2]) == Status.FROZEN
 
 
