@@ -22,6 +22,11 @@ def vector(x, size: int, what: str, error: type[Exception] = ModelError) -> np.n
     return x
 
 
+def of_model(model, name: str) -> np.ndarray:
+    """An array of a model as float64 numpy, for what is made of its values once; also inside jit, if it is not traced."""
+    return array(getattr(model, name), f"{name} of the model", "numbers")
+
+
 def array(x, what: str, wanted: str, error: type[Exception] = ModelError) -> np.ndarray:
     """x as float64 numpy, of whatever shape."""
     not_traced(x, what)
@@ -143,6 +148,7 @@ def leaf(dtype) -> Callable[..., jax.Array]:
     """What makes the arrays of a model: of its dtype, and of the shape that may be given after the numbers."""
 
     def made(x, *shape: int) -> jax.Array:
+        not_traced(x, "an array of a model or of a force")
         x = np.asarray(x, float)
         return jnp.asarray(x.reshape(shape) if shape else x, dtype)
 

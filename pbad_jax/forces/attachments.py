@@ -139,7 +139,7 @@ def _attach(model: Model, body, other, point, other_point, levers: tuple, how: d
     a, b = _link(model, body, kind), None if other is None else _link(model, other, kind)
     if a == b:
         raise ModelError(f"{kind}: body {body!r} with itself; give two bodies, or one and the world (None)")
-    T = np.asarray(transforms.transforms(model, model.q0), float)
+    T = transforms.reference_transforms(model)
     p = checks.vector(point, 3, f"point of {kind}", ModelError)
     world = T[a][:, :3] @ p + T[a][:, 3]
     R_b, t_b = (np.eye(3), np.zeros(3)) if b is None else (T[b][:, :3], T[b][:, 3])
@@ -191,6 +191,6 @@ def carried(model: Model, link: int) -> np.ndarray | None:
         if link < 0:
             return None
     on = tree(t).above[link]
-    T = np.asarray(transforms.transforms(model, model.q0), float)[on]
+    T = transforms.reference_transforms(model)[on]
     T = np.concatenate([T, np.broadcast_to([0, 0, 0, 1.0], (len(T), 1, 4))], axis=1)
-    return np.sum(T @ np.asarray(model.second_moment, float)[on] @ T.swapaxes(1, 2), axis=0)
+    return np.sum(T @ checks.of_model(model, "second_moment")[on] @ T.swapaxes(1, 2), axis=0)

@@ -226,7 +226,7 @@ def pd_drive(model: Model, joints: str | Sequence[str] | None, kp, kd, *, target
     v = [i for j in which for i in range(j.v, j.v + j.nv)]
 
     gains = [_gains(x, which, f"{name} of pd_drive") for x, name in ((kp, "kp"), (kd, "kd"))]
-    wanted = np.asarray(model.q0)[q] if target is None else _target(target, which, len(q))
+    wanted = checks.of_model(model, "q0")[q] if target is None else _target(target, which, len(q))
     limit = np.full(len(v), np.inf) if force_limit is None else _gains(force_limit, which, "force_limit of pd_drive")
     kp, kd, wanted, limit = (jnp.asarray(x, model.dtype) for x in (*gains, wanted, limit))
     return PDDrive(kp, kd, wanted, limit, tuple(q), tuple(v))

@@ -245,7 +245,7 @@ def _weld(body: str, other: str | None, tau: float, model: Model):
     moments = [S for S in (carried(model, l) for l in sides) if S is not None]
     S = min(moments, key=lambda S: S[3, 3])
     centre, spread = S[:3, 3] / S[3, 3], np.trace(S[:3, :3]) / S[3, 3]
-    T = np.asarray(transforms.transforms(model, model.q0), float)[link]
+    T = transforms.reference_transforms(model)[link]
     lever = np.sqrt(max(spread - centre @ centre, 1e-6))  # of at least a millimetre
     return weld(model, body, other, point=T[:, :3].T @ (centre - T[:, 3]), lever=lever, time_constant=tau)
 

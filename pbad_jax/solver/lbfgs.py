@@ -38,7 +38,8 @@ class State(NamedTuple):
 def solve(problem: Problem, settings: Settings, *, status: jax.Array | int) -> SolveState:
     """The root of a problem at h = 1, by its merit where it has one, else by ½‖L⁻¹ r‖².
 
-    In whitened exponential coordinates y about the first guess. In what comes back `newton` is what Levenberg and Marquardt would correct at its end.
+    In whitened exponential coordinates y about the first guess. In what comes back `newton` is what Newton's method
+    would correct at the end.
     """
     origin = problem.guess(None, 0.0, 1.0)
 
