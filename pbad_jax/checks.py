@@ -23,7 +23,7 @@ def vector(x, size: int, what: str, error: type[Exception] = ModelError) -> np.n
 
 
 def of_model(model, name: str) -> np.ndarray:
-    """An array of a model as float64 numpy, for what is made of its values once; also inside jit, if it is not traced."""
+    """An array of a model as float64 numpy, for what is made of its values once; inside jit too, if not traced."""
     return array(getattr(model, name), f"{name} of the model", "numbers")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from pbad_jax.checks import unit_quaternion
 from pbad_jax.errors import StateError, Status
 from pbad_jax.model import joints
-from pbad_jax.model.model import Model, Topology
+from pbad_jax.model.model import Model, Topology, check_arrays
 
 
 @functools.partial(
@@ -43,6 +43,13 @@ def joint_layout(topology: Topology, name: str = "q") -> str:
     parts = [f"{joint}[{first}:{first + count}]" for joint, first, count in spans if count]
     shown = ", ".join(parts[:8]) + (f", ... ({len(parts)} joints)" if len(parts) > 8 else "")
     return shown or "no joints"
+
+
+def one_each(model: Model) -> str:
+    """What a control consists of, for error messages."""
+    names = model.topology.actuator_names
+    shown = ", ".join(names[:8]) + (f", ... ({len(names)} actuators)" if len(names) > 8 else "")
+    return f"one for each actuator: {shown or 'none'}"
 
 
 def quaternion_addresses(topology: Topology) -> tuple[int, ...]:
@@ -143,11 +150,12 @@ def _joint_at(topology: Topology, index: int, name: str) -> str:
 
 
 def check_state(model: Model, state: State, name: str = "state", *, lanes: bool = False) -> None:
-    """A State of this model, or one with a leading axis of lanes; looked at while tracing.
+    """A State of this model, or one with a leading axis of lanes, and the model's arrays; looked at while tracing.
 
     Raises:
-        StateError: no State, one of another model, shapes, dtypes.
+        StateError: no State, one of another model, shapes, dtypes. ModelError: see `check_arrays`.
     """
+    check_arrays(model)
     if not isinstance(state, State):
         raise StateError(f"{name} is {type(state).__name__}; wanted a State{' with an axis of lanes' if lanes else ''}")
     if state.fingerprint != model.fingerprint:
@@ -178,6 +186,5 @@ def checked(model: Model, state: State, control) -> jax.Array:
         return jnp.zeros(model.nu, model.dtype)
     control = jnp.asarray(control)
     if control.shape != (model.nu,):
-        names = ", ".join(model.topology.actuator_names[:8]) or "none"
-        raise StateError(f"control has shape {control.shape}; wanted ({model.nu},), one for each actuator: {names}")
+        raise StateError(f"control has shape {control.shape}; wanted ({model.nu},), {one_each(model)}")
     return control.astype(model.dtype)

@@ -17,6 +17,7 @@ from pbad_jax.schemes import Scheme, radau
 from pbad_jax.solver import continuation
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation, predictor
+from pbad_jax.stage.branch import is_continuous
 from pbad_jax.stage.equation import StageEquation, StepStart
 from pbad_jax.stage.problem import SolverConfig, StageProblem, find, root
 from pbad_jax.stage.result import StepResult, step_result
@@ -66,10 +67,13 @@ def end(scheme: Scheme, problem: StageProblem, found: continuation.State) -> Ste
 def _history(model: Model, scheme: Scheme, config: SolverConfig, dt, start: StepStart, state: State, status):
     """Increment (nq,) of the history node: the state's, or before the first step made from (q, v); and the status.
 
+    A history that the rates do not explain, as of another state, is BRANCH.
     "matched": a step backwards to the node with radau, of at least the scheme's order. "linear": q + h v, literally.
     """
     known = manifold.increment_between(model, state.q, state.history)
     h = scheme.history_node * dt
+    apart = state.has_history & (status == lm.RUNNING) & ~is_continuous(model, h, state.v, known, state.v)
+    status = jnp.where(apart, jnp.int8(Status.BRANCH), status)
     if scheme.start == "linear":
         plus = manifold.retract(model, manifold.identity_increment(model), h * state.v)
         return jnp.where(state.has_history, known, plus), status
