@@ -112,7 +112,8 @@ def load_trajectory(path: str | os.PathLike) -> SavedTrajectory:
 
     Raises:
         FileNotFoundError: no such file.
-        OSError: the file is cut short, pickled, or something else than a trajectory; the message says what.
+        OSError: the file is cut short, pickled, compressed to less than it unpacks to, or something else than a
+            trajectory; the message says what.
     """
     path = pathlib.Path(path)
     try:
