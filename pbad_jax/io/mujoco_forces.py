@@ -9,6 +9,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -272,8 +273,13 @@ def _couplings(data: dict, model: Model) -> JointCoupling:
 
 def _inverse_inertia(model: Model):
     """The diagonal of the inverse of the mass matrix at q0."""
-    mass = parallel.mass_matrix(model, transforms.frames(model, model.q0))
+    mass = _mass_at_q0(dataclasses.replace(model, forces=()))
     return np.diag(np.linalg.inv(np.asarray(mass, float)))
+
+
+@jax.jit
+def _mass_at_q0(model: Model) -> jax.Array:
+    return parallel.mass_matrix(model, transforms.frames(model, model.q0))
 
 
 # --- fluid -------------------------------------------------------------------------------------------------

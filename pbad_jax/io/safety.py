@@ -24,7 +24,7 @@ MAX_DEPTH = 256
 MAX_BODIES = 10_000
 MAX_ATTRIBUTE = 1_000_000  # characters
 MAX_NUMBER = 64  # characters
-MAX_RESERVED = 4_000_000  # numbers that a model sets aside without writing them out
+MAX_RESERVED = 20_000_000  # numbers that a model sets aside without writing them out
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _XINCLUDE = "http://www.w3.org/2001/XInclude"

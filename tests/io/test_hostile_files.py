@@ -305,7 +305,7 @@ def test_sizes_that_nothing_fills_are_not_reserved(tmp_path):
         '<asset><hfield name="h" nrow="30000" ncol="30000" size="1 1 1 1"/></asset>',
         '<sensor><user name="h" dim="300000000"/></sensor>',
     ):
-        refused(MJCF.replace("<worldbody>", f"{what}<worldbody>", 1), "'h'", "sets aside", "4000000", "<text>:")
+        refused(MJCF.replace("<worldbody>", f"{what}<worldbody>", 1), "'h'", "sets aside", "20000000", "<text>:")
     (tmp_path / "h.png").write_bytes(png(30000, 30000))
     (tmp_path / "m.xml").write_text(
         MJCF.replace("<worldbody>", '<asset><hfield file="h.png" size="1 1 1 1"/></asset><worldbody>', 1)
