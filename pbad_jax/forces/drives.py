@@ -264,7 +264,7 @@ def _gains(x, which: list[JointInfo], what: str) -> np.ndarray:
         )
     x = np.repeat(x, sizes) if x.shape == (n,) else np.broadcast_to(x, k)
     for i in np.flatnonzero(~(np.isfinite(x) & (x >= 0)))[:1]:
-        raise ModelError(f"{what} of joint {_joint_of(which, i, 'nv')!r} is {x[i]:g}; it must be finite and ≥ 0")
+        raise ModelError(f"{what} of joint {_joint_of(which, i, 'nv')!r} is {x[i]}; it must be finite and ≥ 0")
     return x
 
 
