@@ -16,7 +16,7 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.atom import parallel
 from pbad_jax.forces import Force, InertiaBoxes, JointCoupling, connect, contact, contact_points, joined, surfaces, weld
-from pbad_jax.forces.attachments import carried
+from pbad_jax.forces.attachments import carried, reference_transforms
 from pbad_jax.forces.body_contact import geom_contact
 from pbad_jax.forces.contact_points import ContactPoints
 from pbad_jax.io.mjcf import mujoco_module
@@ -246,7 +246,7 @@ def _weld(body: str, other: str | None, tau: float, model: Model):
     moments = [S for S in (carried(model, l) for l in sides) if S is not None]
     S = min(moments, key=lambda S: S[3, 3])
     centre, spread = S[:3, 3] / S[3, 3], np.trace(S[:3, :3]) / S[3, 3]
-    T = transforms.reference_transforms(model)[link]
+    T = reference_transforms(model)[link]
     lever = np.sqrt(max(spread - centre @ centre, 1e-6))  # of at least a millimetre
     return weld(model, body, other, point=T[:, :3].T @ (centre - T[:, 3]), lever=lever, time_constant=tau)
 

@@ -9,14 +9,12 @@ Work is done about one `origin`, a point near the bodies, so that float32 does n
 Read next: atom/serial.py.
 """
 
-import dataclasses
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.checks import not_traced
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
 from pbad_jax.math.precision import with_all_bits
@@ -119,22 +117,6 @@ def transforms_parallel(model: Model, L: jax.Array) -> jax.Array:
 def transforms(model: Model, q: jax.Array) -> jax.Array:
     """World transforms T(q) of all links, (N,3,4): rotation and translation (m). Paper, section 3."""
     return transforms_parallel(model, local_transforms(model, q))
-
-
-def reference_transforms(model: Model) -> np.ndarray:
-    """`transforms` at q0 in numpy, for what is made of a model once, outside jit.
-
-    Raises:
-        ModelError: the model is traced.
-    """
-    not_traced(model, "the model")
-    with jax.ensure_compile_time_eval():
-        return np.asarray(_at_q0(dataclasses.replace(model, forces=())), float)
-
-
-@jax.jit
-def _at_q0(model: Model) -> jax.Array:
-    return transforms(model, model.q0)
 
 
 def increments(model: Model, L: jax.Array, z: jax.Array) -> jax.Array:

@@ -67,13 +67,12 @@ def end(scheme: Scheme, problem: StageProblem, found: continuation.State) -> Ste
 def _history(model: Model, scheme: Scheme, config: SolverConfig, dt, start: StepStart, state: State, status):
     """Increment (nq,) of the history node: the state's, or before the first step made from (q, v); and the status.
 
-    A history that the rates do not explain, as of another state, is BRANCH.
     "matched": a step backwards to the node with radau, of at least the scheme's order. "linear": q + h v, literally.
     """
     known = manifold.increment_between(model, state.q, state.history)
     h = scheme.history_node * dt
-    apart = state.has_history & (status == lm.RUNNING) & ~is_continuous(model, h, state.v, known, state.v)
-    status = jnp.where(apart, jnp.int8(Status.BRANCH), status)
+    apart = state.has_history & ~is_continuous(model, h, state.v, known, state.v)
+    status = jnp.where(apart & (status == lm.RUNNING), jnp.int8(Status.BRANCH), status)
     if scheme.start == "linear":
         plus = manifold.retract(model, manifold.identity_increment(model), h * state.v)
         return jnp.where(state.has_history, known, plus), status

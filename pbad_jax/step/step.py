@@ -5,7 +5,7 @@ Read next: rollouts/rollout.py.
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,13 +42,12 @@ def make_step(options: Options):
 
     Returns:
         step: model, State, control (nu,) or None (zeros), dt () s or None (that of the options), to the State at
-        time + dt and a StepInfo. A traced dt that is not positive and finite is a step that fails
-        (NONFINITE_INPUT). A step that fails returns the last good state with its status, and later steps of
+        time + dt and a StepInfo. A step that fails returns the last good state with its status, and later steps of
         that state do nothing (FROZEN); its derivative is zero, or on request NaN (Options.failed_gradient).
 
     Raises:
         OptionError, StateError: from the returned function while it is traced, for shapes, dtypes, a state of
-            another model, a dt that is not positive and finite, or a tolerance below what the dtype resolves.
+            another model, a dt ≤ 0 (traced: NONFINITE_INPUT), or a tolerance below what the dtype resolves.
     """
     check_options(options, "make_step")
 
@@ -56,14 +55,12 @@ def make_step(options: Options):
     def step(model: Model, state: State, control: jax.Array | None = None, dt=None) -> tuple[State, StepInfo]:
         control, config = checked(model, state, control), resolve(options, model)
         dt = given_step_size(dt, options.dt, model.dtype)
-        once = functools.partial(step_once, scheme_of(options), config, options.failed_gradient)
-        whole = implicit.checkpointed(once)
+        whole = implicit.checkpointed(functools.partial(step_once, scheme_of(options), config, options.failed_gradient))
         if options.on_failure == "freeze":
             return whole(model, control, dt, state)
         whole = jax.jit(whole)  # traced once
-        return substeps.in_parts(
-            whole, options.failed_gradient, model, control, dt, state, whole(model, control, dt, state)
-        )
+        first = whole(model, control, dt, state)
+        return substeps.in_parts(whole, options.failed_gradient, model, control, dt, state, first)
 
     return step
 
@@ -146,9 +143,7 @@ def finish(
     return after, info
 
 
-def _sound_inputs(
-    model: Model, state: State, control: jax.Array, dt: jax.Array
-) -> tuple[Model, State, jax.Array, jax.Array]:
+def _sound_inputs(model: Model, state: State, control: jax.Array, dt: jax.Array) -> tuple[Any, ...]:
     """The same with harmless numbers where there are NaN, for whatever is computed on the way to a failure.
 
     Their derivatives would be 0 · NaN, and reach other lanes through what these share.
@@ -156,10 +151,8 @@ def _sound_inputs(
     sound = _has_no_nan(model)
     model = jax.tree.map(lambda x: jnp.where(sound, x, jnp.ones_like(x)), model)
     finite = _is_finite(state, control)
-    q, v = jnp.where(finite, state.q, model.q0), jnp.where(finite, state.v, 0.0)
-    history = jnp.where(finite, state.history, model.q0)
-    time, rest = jnp.where(finite, state.time, 0.0), jnp.where(finite, state.time_rest, 0.0)
-    state = dataclasses.replace(state, q=q, v=v, history=history, time=time, time_rest=rest)
+    still = {"q": model.q0, "v": 0.0, "history": model.q0, "time": 0.0, "time_rest": 0.0}
+    state = dataclasses.replace(state, **{k: jnp.where(finite, getattr(state, k), x) for k, x in still.items()})
     return model, state, jnp.where(finite, control, 0.0), jnp.where(is_step_size(dt), dt, 1.0)
 
 
