@@ -143,7 +143,7 @@ def finish(
     return after, info
 
 
-def _sound_inputs(model: Model, state: State, control: jax.Array, dt: jax.Array) -> tuple[Any, ...]:
+def _sound_inputs(model: Model, state: State, control: jax.Array, dt: jax.Array) -> tuple[Model, State, Any, Any]:
     """The same with harmless numbers where there are NaN, for whatever is computed on the way to a failure.
 
     Their derivatives would be 0 · NaN, and reach other lanes through what these share.
