@@ -4,6 +4,7 @@ import math
 import numbers
 from collections.abc import Callable
 
+import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +20,11 @@ def vector(x, size: int, what: str, error: type[Exception] = ModelError) -> np.n
     if not np.all(np.isfinite(x)):
         raise error(f"{what} is {x.tolist()}; every entry must be finite")
     return x
+
+
+def of_model(model, name: str) -> np.ndarray:
+    """An array of a model as float64 numpy, for what is made of its values once; inside jit too, if not traced."""
+    return array(getattr(model, name), f"{name} of the model", "numbers")
 
 
 def array(x, what: str, wanted: str, error: type[Exception] = ModelError) -> np.ndarray:
@@ -80,6 +86,21 @@ def step_size(dt) -> float:
     return float(dt)
 
 
+def given_step_size(dt, default: float, dtype) -> jax.Array:
+    """The dt () of one step as an array; None: the default. Values are looked at where they are known."""
+    dt = default if dt is None else dt
+    if jnp.shape(dt) != ():
+        raise OptionError(f"dt has shape {jnp.shape(dt)}; it must be one number, s")
+    if not isinstance(dt, jax.core.Tracer):
+        dt = step_size(dt.item() if isinstance(dt, np.ndarray | jax.Array) else dt)
+    return jnp.asarray(dt, dtype)
+
+
+def is_step_size(dt: jax.Array) -> jax.Array:
+    """The same of a traced dt, () bool."""
+    return jnp.isfinite(dt) & (dt > 0)
+
+
 def unit_quaternion(p, what: str, error: type[Exception] = ModelError) -> None:
     """p (4,) has length 1, within 1e-3."""
     norm = float(np.linalg.norm(p))
@@ -127,6 +148,7 @@ def leaf(dtype) -> Callable[..., jax.Array]:
     """What makes the arrays of a model: of its dtype, and of the shape that may be given after the numbers."""
 
     def made(x, *shape: int) -> jax.Array:
+        not_traced(x, "an array of a model or of a force")
         x = np.asarray(x, float)
         return jnp.asarray(x.reshape(shape) if shape else x, dtype)
 

@@ -7,7 +7,19 @@ the object, the value, the rule and the fix. What goes wrong afterwards, inside 
 import enum
 
 
-class ModelError(ValueError):
+def printable(text: str) -> str:
+    """The text without control characters but line ends: names come from files, and terminals obey some."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+class _Shown:
+    """An exception whose message is safe on a terminal."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
+
+class ModelError(_Shown, ValueError):
     """A model breaks a physical or structural rule."""
 
 
@@ -23,23 +35,23 @@ class UnsupportedFeatureError(ModelFileError):
         self.features = features
 
 
-class OptionError(ValueError):
+class OptionError(_Shown, ValueError):
     """An option has a value that is not allowed."""
 
 
-class StateError(ValueError):
+class StateError(_Shown, ValueError):
     """A state or a control does not fit its model."""
 
 
-class StepError(RuntimeError):
+class StepError(_Shown, RuntimeError):
     """A step did not converge; raised only by `info.assert_ok()`, never while stepping."""
 
 
-class GradientError(AssertionError):
+class GradientError(_Shown, AssertionError):
     """A derivative is not what differences say; raised only by `assert_ok()` of a gradient report."""
 
 
-class CheckpointError(OSError):
+class CheckpointError(_Shown, OSError):
     """A file of a long rollout is damaged, or of another job."""
 
 
@@ -68,8 +80,12 @@ _ADVICE = {
     Status.CONVERGED: "The residual is below the tolerance and the motion is continuous.",
     Status.MAX_ITER: "The iteration limit came first: halve dt, or raise max_iterations.",
     Status.STALLED: "No step reduces the residual any further: halve dt, or loosen the tolerance.",
-    Status.NONFINITE_INPUT: "The state, the control or the model holds NaN or inf: look at what was passed in.",
-    Status.NONFINITE_EVAL: "The equations gave NaN or inf: look for overflowing forces, or halve dt.",
+    Status.NONFINITE_INPUT: (
+        "The state, the control or the model holds NaN or inf, or dt is not positive: look at what was passed in."
+    ),
+    Status.NONFINITE_EVAL: (
+        "The equations gave NaN or inf: look for overflowing forces and for masses ≤ 0, or halve dt."
+    ),
     Status.BRANCH: "The root found is not continuous with the last step: halve dt, or take radau(1) or radau(2).",
     Status.FROZEN: "An earlier step of this lane failed and its last good state is kept: start from a new state.",
 }

@@ -224,13 +224,16 @@ def quadratic(model: Model, J: NewtonMatrix, x: jax.Array) -> jax.Array:
 
 
 def inverse_quadratic(model: Model, J: NewtonMatrix, b: jax.Array) -> jax.Array:
-    """bᵀ J⁻¹ b (), in O(N) and one sweep, for a mass matrix: Σ e² / D over the eliminated dofs."""
-    gain, e, _ = _inward(model, J, b)
-    return jnp.sum(gain[..., 6] * e)
+    """bᵀ J⁻¹ b (), in O(N) and one sweep, for a mass matrix: Σ e² / D over the eliminated dofs.
+
+    NaN where J is not positive definite, as a Cholesky factor would be.
+    """
+    gain, e, positive = _inward(model, J, b)
+    return jnp.where(jnp.all(positive), jnp.sum(gain[..., 6] * e), jnp.nan)
 
 
 def is_positive_definite(model: Model, J: NewtonMatrix) -> jax.Array:
-    """Whether every pivot of the elimination is positive, () bool: on hinges and slides, J is positive definite."""
+    """Whether every pivot of the elimination is positive, () bool: where J is symmetric, it is positive definite."""
     return jnp.all(_inward(model, J, jnp.zeros_like(J.d))[2])
 
 
@@ -259,7 +262,7 @@ def _solve(model: Model, J: NewtonMatrix, b: jax.Array) -> jax.Array:
 
 
 def _inward(model: Model, J: NewtonMatrix, b: jax.Array):
-    """D⁻¹ [Vᵀ, e] (rows,width,slots,7), the eliminated right-hand sides e (rows,width,slots), and whether det D > 0."""
+    """D⁻¹ [Vᵀ, e] (rows,width,slots,7), the eliminated right-hand sides e (rows,width,slots), and whether D > 0."""
     s = elimination_order(model.topology)
     dofs = s.dofs[s.link]
     S = _padded(J.f.s, 1)[dofs]  # (rows,width,slots,6)
@@ -281,7 +284,7 @@ def _inward(model: Model, J: NewtonMatrix, b: jax.Array):
         U = matmul(S, transpose(P)) + L
         change = matmul(transpose(U), gain)
         change = jnp.concatenate([change, jnp.zeros_like(w)[..., None]], axis=-1)
-        return _add(Z, parent, here - change), (gain, e, _determinant(D, dofs == model.nv) > 0)
+        return _add(Z, parent, here - change), (gain, e, _has_positive_pivots(D, dofs == model.nv))
 
     return jax.lax.scan(inward, Z, (s.link, s.parent, dofs, S, joint, rhs))[1]
 
@@ -293,19 +296,27 @@ def _joint_terms(model: Model, d: jax.Array, blocks: jax.Array | None) -> jax.Ar
     return joint.at[balls].add(blocks) if blocks is not None and balls.size else joint
 
 
-def _determinant(D: jax.Array, absent: jax.Array) -> jax.Array:
-    """det D (width,) of one row, over the slots that are not `absent`."""
-    D = D + jnp.where(absent[..., None], np.eye(D.shape[-1], dtype=D.dtype), 0.0)
-    return D[..., 0, 0] if D.shape[-1] == 1 else small_sum(jnp.cross(D[..., 0, :], D[..., 1, :]) * D[..., 2, :])
+def _scaled(D: jax.Array, absent: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """D of one row with entries of order one, the identity where a slot is `absent`; and its scale."""
+    scale = jnp.max(jnp.abs(D), axis=(-2, -1), keepdims=True)
+    scale = jnp.where(scale > 0, scale, 1.0)
+    return D / scale + jnp.where(absent[..., None], np.eye(3, dtype=D.dtype), 0.0), scale
+
+
+def _has_positive_pivots(D: jax.Array, absent: jax.Array) -> jax.Array:
+    """Whether D of one row is positive definite over the slots that are not `absent`, (width,): its minors say so."""
+    if D.shape[-1] == 1:
+        return absent[..., 0] | (D[..., 0, 0] > 0)
+    D, _ = _scaled(D, absent)
+    normal = jnp.cross(D[..., 0, :], D[..., 1, :])
+    return (D[..., 0, 0] > 0) & (normal[..., 2] > 0) & (small_sum(normal * D[..., 2, :]) > 0)
 
 
 def _small_solve(D: jax.Array, absent: jax.Array, R: jax.Array) -> jax.Array:
     """D⁻¹ R of one row; D (width,slots,slots), zero where `absent` (width,slots), R (width,slots,7)."""
     if D.shape[-1] == 1:
         return R / jnp.where(absent[..., None], 1.0, D)
-    scale = jnp.max(jnp.abs(D), axis=(-2, -1), keepdims=True)
-    scale = jnp.where(scale > 0, scale, 1.0)
-    D = D / scale + jnp.where(absent[..., None], np.eye(3, dtype=D.dtype), 0.0)
+    D, scale = _scaled(D, absent)
     rows = D[..., 0, :], D[..., 1, :], D[..., 2, :]
     adjugate = jnp.stack([jnp.cross(rows[k - 2], rows[k - 1]) for k in range(3)], axis=-1)
     inverse = adjugate / small_sum(rows[0] * adjugate[..., 0])[..., None, None]

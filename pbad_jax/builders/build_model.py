@@ -59,7 +59,7 @@ def build_model(
     gravity = vector(gravity, 3, "gravity", OptionError)
     if fix_inertia not in ("error", "project"):
         raise OptionError(f"fix_inertia={fix_inertia!r}: choose 'error' or 'project'")
-    draft = _drafted(list(bodies), world_geoms, fix_inertia)
+    draft = _drafted(list(bodies), world_geoms, fix_inertia, dtype)
     drives = [check_actuator(a, draft.joints) for a in actuators]
     unique([d.name for d in drives], "actuator")
     q_ref = np.array(draft.q0) if q0 is None else vector(q0, len(draft.q0), "q0", ModelError)
@@ -80,7 +80,7 @@ def build_model(
     )
 
 
-def _drafted(bodies: list[Body], world_geoms: Sequence[Geom], fix_inertia: str) -> Draft:
+def _drafted(bodies: list[Body], world_geoms: Sequence[Geom], fix_inertia: str, dtype) -> Draft:
     """The rows of all bodies, checked."""
     if not bodies:
         raise ModelError("the model has no bodies: give build_model at least one Body")
@@ -90,7 +90,7 @@ def _drafted(bodies: list[Body], world_geoms: Sequence[Geom], fix_inertia: str) 
     unique([j.name for j in draft.joints], "joint")
     for geom in world_geoms:
         add_geom(draft, -1, geom, "the world")
-    check_joint_inertia(draft)
+    check_joint_inertia(draft, dtype)
     return draft
 
 

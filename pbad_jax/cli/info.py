@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from pbad_jax.cli.models import load_model
+from pbad_jax.errors import printable
 from pbad_jax.forces import JointLimit
 from pbad_jax.forces.force import acts_at, description
 from pbad_jax.kinematics.transforms import total_mass
@@ -19,7 +20,7 @@ def run(args: argparse.Namespace) -> int:
     t = model.topology
     mass = np.asarray(model.second_moment)[:, 3, 3]
     gravity = " ".join(f"{float(x):g}" for x in model.gravity)
-    print(f"{t.name}: {t.n_bodies} bodies, {len(t.joints)} joints, nq {t.nq}, nv {t.nv}, nu {t.nu}")
+    print(f"{printable(t.name)}: {t.n_bodies} bodies, {len(t.joints)} joints, nq {t.nq}, nv {t.nv}, nu {t.nu}")
     print(f"total mass {float(total_mass(model)):.6g} kg, gravity {gravity} m/s^2, fingerprint {model.fingerprint}")
     _table(
         ("body", "parent", "mass (kg)"),
@@ -57,7 +58,8 @@ def _range(model: Model, joint: Any) -> str:
 def _table(head: Sequence[str], rows: list[tuple[str, ...]]) -> None:
     if not rows:
         return
-    width = [max(len(r[k]) for r in [tuple(head), *rows]) for k in range(len(head))]
+    lines = [tuple(map(printable, row)) for row in (head, *rows)]
+    width = [max(len(line[k]) for line in lines) for k in range(len(head))]
     print()
-    for row in (head, *rows):
+    for row in lines:
         print("  ".join(x.ljust(w) for x, w in zip(row, width)).rstrip())

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.dynamics.energy import energies_along
-from pbad_jax.errors import Status
+from pbad_jax.errors import Status, printable
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.rollouts.rollout import Trajectory
@@ -50,7 +50,7 @@ def print_summary(
     rate = f", {span / run.wall_time:.3g} simulated seconds a second" if steps else ""
     rows += [("wall time", f"{run.wall_time:.3g} s{rate}; compiling took {run.compile_time:.3g} s")]
     for name, text in rows:
-        print(f"{name:<12}{text}")
+        print(f"{name:<12}{printable(text)}")
 
 
 def _failures(run: Run, dt: float) -> list[tuple[str, str]]:

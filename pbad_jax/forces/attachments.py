@@ -139,7 +139,7 @@ def _attach(model: Model, body, other, point, other_point, levers: tuple, how: d
     a, b = _link(model, body, kind), None if other is None else _link(model, other, kind)
     if a == b:
         raise ModelError(f"{kind}: body {body!r} with itself; give two bodies, or one and the world (None)")
-    T = np.asarray(transforms.transforms(model, model.q0), float)
+    T = reference_transforms(model)
     p = checks.vector(point, 3, f"point of {kind}", ModelError)
     world = T[a][:, :3] @ p + T[a][:, 3]
     R_b, t_b = (np.eye(3), np.zeros(3)) if b is None else (T[b][:, :3], T[b][:, 3])
@@ -191,6 +191,22 @@ def carried(model: Model, link: int) -> np.ndarray | None:
         if link < 0:
             return None
     on = tree(t).above[link]
-    T = np.asarray(transforms.transforms(model, model.q0), float)[on]
+    T = reference_transforms(model)[on]
     T = np.concatenate([T, np.broadcast_to([0, 0, 0, 1.0], (len(T), 1, 4))], axis=1)
-    return np.sum(T @ np.asarray(model.second_moment, float)[on] @ T.swapaxes(1, 2), axis=0)
+    return np.sum(T @ checks.of_model(model, "second_moment")[on] @ T.swapaxes(1, 2), axis=0)
+
+
+def reference_transforms(model: Model) -> np.ndarray:
+    """The links at q0, (N,3,4), in numpy, for what is made of a model once, outside jit.
+
+    Raises:
+        ModelError: the model is traced.
+    """
+    checks.not_traced(model, "the model")
+    with jax.ensure_compile_time_eval():
+        return np.asarray(_at_q0(dataclasses.replace(model, forces=())), float)
+
+
+@jax.jit
+def _at_q0(model: Model) -> jax.Array:
+    return transforms.transforms(model, model.q0)

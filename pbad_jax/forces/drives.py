@@ -226,7 +226,7 @@ def pd_drive(model: Model, joints: str | Sequence[str] | None, kp, kd, *, target
     v = [i for j in which for i in range(j.v, j.v + j.nv)]
 
     gains = [_gains(x, which, f"{name} of pd_drive") for x, name in ((kp, "kp"), (kd, "kd"))]
-    wanted = np.asarray(model.q0)[q] if target is None else _target(target, which, len(q))
+    wanted = checks.of_model(model, "q0")[q] if target is None else _target(target, which, len(q))
     limit = np.full(len(v), np.inf) if force_limit is None else _gains(force_limit, which, "force_limit of pd_drive")
     kp, kd, wanted, limit = (jnp.asarray(x, model.dtype) for x in (*gains, wanted, limit))
     return PDDrive(kp, kd, wanted, limit, tuple(q), tuple(v))
@@ -259,16 +259,35 @@ def _gains(x, which: list[JointInfo], what: str) -> np.ndarray:
     n, k = len(sizes), sum(sizes)
     x = checks.array(x, what, "numbers")
     if x.shape not in ((), (n,), (k,)):
-        raise ModelError(f"{what} has shape {x.shape}; wanted one number, ({n},) one a joint, or ({k},)")
-    if not np.all(np.isfinite(x) & (x >= 0)):
-        raise ModelError(f"{what} is {x.tolist()}; every entry must be finite and ≥ 0")
-    return np.repeat(x, sizes) if x.shape == (n,) else np.broadcast_to(x, k)
+        raise ModelError(
+            f"{what} has shape {x.shape}; wanted one number, ({n},) one a joint, or ({k},): {_spans(which)}"
+        )
+    x = np.repeat(x, sizes) if x.shape == (n,) else np.broadcast_to(x, k)
+    for i in np.flatnonzero(~(np.isfinite(x) & (x >= 0)))[:1]:
+        raise ModelError(f"{what} of joint {_joint_of(which, i, 'nv')!r} is {x[i]}; it must be finite and ≥ 0")
+    return x
+
+
+def _spans(which: list[JointInfo], size: str = "nv") -> str:
+    """How many numbers each of the joints takes."""
+    shown = [f"{getattr(j, size)} of {j.name!r}" for j in which]
+    return ", ".join(shown[:8]) + (f", ... ({len(shown)} joints)" if len(shown) > 8 else "")
+
+
+def _joint_of(which: list[JointInfo], i: int, size: str) -> str:
+    """The joint that number i of all of theirs belongs to."""
+    ends = np.cumsum([getattr(j, size) for j in which])
+    return which[int(np.searchsorted(ends, i, side="right"))].name
 
 
 def _target(x, which: list[JointInfo], size: int) -> np.ndarray:
     """(kq,) with unit quaternions."""
     what = "target of pd_drive"
-    x = checks.vector(np.atleast_1d(checks.array(x, what, f"{size} numbers")), size, what).copy()
+    x = np.atleast_1d(checks.array(x, what, f"{size} numbers")).copy()
+    if x.shape != (size,):
+        raise ModelError(f"{what} has shape {x.shape}; wanted ({size},): {_spans(which, 'nq')}")
+    for i in np.flatnonzero(~np.isfinite(x))[:1]:
+        raise ModelError(f"{what}, joint {_joint_of(which, i, 'nq')!r}: {x[i]} is not finite")
     first = 0
     for j in which:
         if j.nq > j.nv:  # its last four are a quaternion

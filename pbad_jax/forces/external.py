@@ -53,7 +53,7 @@ def wrench(
         ModelError: an unknown body or frame, bad numbers.
     """
     link = model.topology.body_link[checks.known(body, model.body_names, "body of the wrench")]
-    M = np.asarray(model.second_moment[link], float)
+    M = checks.of_model(model, "second_moment")[link]
     centre = M[:3, 3] / M[3, 3] if M[3, 3] > 0 else np.zeros(3)
     p = centre if point is None else checks.vector(point, 3, "point of the wrench", ModelError)
     u = np.r_[np.r_[p, 1.0][None], np.c_[np.eye(3), np.zeros(3)]][None]

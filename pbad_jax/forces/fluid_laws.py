@@ -186,7 +186,7 @@ def inertia_boxes(model: Model, density: float, viscosity: float, wind=(0.0, 0.0
     rho = checks.at_least_zero(density, "density of the fluid", "or it makes energy")
     beta = checks.at_least_zero(viscosity, "viscosity of the fluid", "or it makes energy")
     links, u, size = [], [], []
-    for l, M in enumerate(np.asarray(model.second_moment, float)):
+    for l, M in enumerate(checks.of_model(model, "second_moment")):
         if M[3, 3] <= 0:
             continue
         com = M[:3, 3] / M[3, 3]

@@ -10,7 +10,7 @@ import numpy as np
 
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.force import FLAGS, OPTIONAL, WHERE, Force
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, is_number
 
 
 def with_forces(model: Model, *forces: Force) -> Model:
@@ -29,6 +29,7 @@ def with_forces(model: Model, *forces: Force) -> Model:
         _check_kind(force)
         _check_names(force)
         _check_values(force)
+        _check_leaves(force)
 
     def cast(x):
         return jnp.asarray(x, model.dtype) if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x
@@ -77,6 +78,16 @@ def _check_values(force) -> None:
             raise ModelError(
                 f"with_forces: {name} of this {type(force).__name__} is {x!r:.60}; it must be {wanted}, "
                 "see pbad_jax.forces.Force"
+            )
+
+
+def _check_leaves(force) -> None:
+    """Numbers, all of them."""
+    for path, x in jax.tree_util.tree_leaves_with_path(force):
+        if not is_number(x):
+            raise ModelError(
+                f"with_forces: {jax.tree_util.keystr(path).lstrip('.')} of this {type(force).__name__} is {x!r:.60}; "
+                "every leaf must be a number or an array"
             )
 
 

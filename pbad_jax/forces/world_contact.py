@@ -163,5 +163,5 @@ def _tree_masses(model: Model) -> np.ndarray:
     root = list(range(t.n_links))
     for i, p in enumerate(t.link_parent):
         root[i] = root[p] if p >= 0 else i
-    mass = np.asarray(model.second_moment[:, 3, 3], float)
+    mass = checks.of_model(model, "second_moment")[:, 3, 3]
     return np.bincount(root, mass, t.n_links)[root]

@@ -18,7 +18,14 @@ import numpy as np
 
 from pbad_jax.builders.build_model import build_model
 from pbad_jax.checks import float_dtype
-from pbad_jax.errors import ModelError, ModelFileError, OptionError, UnsupportedFeatureError, UnsupportedFeatureWarning
+from pbad_jax.errors import (
+    ModelError,
+    ModelFileError,
+    OptionError,
+    UnsupportedFeatureError,
+    UnsupportedFeatureWarning,
+    printable,
+)
 from pbad_jax.forces.with_forces import with_forces
 from pbad_jax.io import mjcf, mujoco_model, urdf
 from pbad_jax.io.safety import Budget, Node, Roots, cut, nearest, parse, read_bytes, serialise
@@ -46,7 +53,7 @@ class LoadReport:
         parts = []
         for title, items in (("left out", self.unsupported), ("no force yet", self.inactive), ("notes", self.notes)):
             parts += [f"{title}:"] + [f"  - {x}" for x in items] if items else []
-        return "\n".join(parts) or "everything in the file is honoured"
+        return printable("\n".join(parts)) or "everything in the file is honoured"
 
 
 @overload
@@ -94,11 +101,11 @@ def load(source, *, floating_base=False, unsupported="error", package_dirs=(), d
     model, report, file = _load(source, floating_base, unsupported == "warn", package_dirs, dtype)
     if unsupported == "error":
         if report.notes:
-            warnings.warn(f"{file}: {_listed(report.notes)}", stacklevel=2)
+            warnings.warn(printable(f"{file}: {_listed(report.notes)}"), stacklevel=2)
         return model
     if report.unsupported:
         text = f"{file}: loaded without {_listed(report.unsupported)}"
-        warnings.warn(text, UnsupportedFeatureWarning, stacklevel=2)
+        warnings.warn(printable(text), UnsupportedFeatureWarning, stacklevel=2)
     return model, report
 
 

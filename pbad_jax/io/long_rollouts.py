@@ -14,6 +14,7 @@ file appears whole or not at all; nothing in it is executed when it is read.
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -21,21 +22,23 @@ import pathlib
 import re
 import time
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import CheckpointError, OptionError
-from pbad_jax.io.trajectories import UNREADABLE, written_whole
+from pbad_jax.io.files import read_npz, written_whole
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State
+from pbad_jax.model.state import State, times
 from pbad_jax.rollouts import batch
 from pbad_jax.rollouts.progress import report_progress
 from pbad_jax.rollouts.rollout import Trajectory
 from pbad_jax.step.info import StepInfo, names
 from pbad_jax.step.options import Options
+from pbad_jax.step.step import make_step
 
 FORMAT = "pbad_jax long rollout"
 FORMAT_VERSION = 1
@@ -87,16 +90,19 @@ def long_rollout(
     if n_steps < 1:
         raise OptionError(f"n_steps is {n_steps}; it must be ≥ 1 where something is to be written")
     folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"{str(folder)!r} cannot be made ({error.strerror}); take another folder") from None
     job = _job(model, states, controls, options, tile, schedule)
-    chunks = _chunks_so_far(folder, job, n_steps, damaged)
+    chunks = _chunks_so_far(folder, job, n_steps, damaged, functools.partial(_one_step, model, states, options))
     done, unwritten, began, before = _length(chunks), [], time.monotonic(), _length(chunks)
     at = states if not chunks else _state_of(chunks[-1], model)
     while done < n_steps:
         last = min(done + every, n_steps)
         rows = batch.steps_of(controls, done, last)
         out = batch.run(model, at, rows, last - done, options, None, tile, schedule)
-        chunk, at = _arrays(out, np.asarray(batch.times(states, options, done, last))), out.ends
+        chunk, at = _arrays(out, np.asarray(times(states, options.dt, done, last))), out.ends
         unwritten.append((folder / f"steps_{done:09d}_{last:09d}.npz", chunk, done, last))
         unwritten = _write(unwritten, job)
         chunks.append(chunk)
@@ -112,6 +118,20 @@ def _arrays(out: batch.Batch, time: np.ndarray) -> dict[str, np.ndarray]:
     fields |= {f"info_{k}": x for k, x in _fields(out.info).items()}
     fields |= {f"end_{k}": x for k, x in _fields(out.ends).items()}
     return {k: np.asarray(x) for k, x in fields.items()}
+
+
+def _one_step(model: Model, states: State, options: Options) -> dict[str, jax.ShapeDtypeStruct]:
+    """What the arrays of a chunk are, for one step of every lane: (lanes, ...), nothing is computed."""
+    ends, info = jax.eval_shape(jax.vmap(functools.partial(make_step(options), model)), states)
+    fields = {"time": ends.time, "q": ends.q, "v": ends.v}
+    fields |= {f"info_{k}": x for k, x in _fields(info).items()}
+    return fields | {f"end_{k}": x for k, x in _fields(ends).items()}
+
+
+def _shapes(step: dict[str, jax.ShapeDtypeStruct], n: int) -> dict[str, tuple]:
+    """The same of n steps: shapes and dtypes."""
+    lengths = {k: () if k.startswith("end_") else (n,) for k in step}
+    return {k: ((*x.shape[:1], *lengths[k], *x.shape[1:]), x.dtype) for k, x in step.items()}
 
 
 def _fields(x: Any) -> dict[str, Any]:
@@ -189,17 +209,19 @@ class _Foreign(CheckpointError):
     """A sound file of another job or a newer pbad_jax: never to be written over."""
 
 
-def _chunks_so_far(folder: pathlib.Path, job: str, n_steps: int, damaged: str) -> list[dict[str, np.ndarray]]:
+def _chunks_so_far(
+    folder: pathlib.Path, job: str, n_steps: int, damaged: str, step: Callable[[], dict]
+) -> list[dict[str, np.ndarray]]:
     """The chunks of this job from the first step on, without a gap, until one that is missing or to be redone."""
     found = {}
     for path in folder.iterdir():
         match = NAME.fullmatch(path.name)
         if match:
             found[int(match[1])] = path
-    chunks, done = [], 0
+    chunks, done, wanted = [], 0, step() if found else {}
     while done in found and done < n_steps:
         try:
-            chunk, last = _read(found[done], job, done)
+            chunk, last = _read(found[done], job, done, wanted)
         except CheckpointError as error:
             if damaged == "raise" or isinstance(error, _Foreign):
                 raise
@@ -210,26 +232,50 @@ def _chunks_so_far(folder: pathlib.Path, job: str, n_steps: int, damaged: str) -
     return chunks
 
 
-def _read(path: pathlib.Path, job: str, first: int) -> tuple[dict[str, np.ndarray], int]:
-    """The arrays of a chunk and the step that it ends with."""
+class _About(NamedTuple):
+    """The metadata of a chunk."""
+
+    format: str
+    version: int
+    job: str
+    first: int
+    last: int
+    sha256: str
+
+
+def _read(path: pathlib.Path, job: str, first: int, step: dict) -> tuple[dict[str, np.ndarray], int]:
+    """The arrays of a chunk and the step that it ends with. `step`: see `_one_step`."""
+    remedy = 'remove it, or pass damaged="redo"'
     try:
-        with np.load(path, allow_pickle=False) as file:
-            chunk = {k: file[k] for k in file.files}
-        about = json.loads(str(chunk.pop("metadata")[()]))
-        version, last = int(about["format_version"]), int(about["last"])
-    except (OSError, TypeError, *UNREADABLE) as error:
-        reason = f"{type(error).__name__}: {str(error).split('.')[0]}"
-        raise CheckpointError(f'{str(path)!r} cannot be read ({reason}): remove it, or pass damaged="redo"') from None
-    if about["format"] != FORMAT or version > FORMAT_VERSION:
+        chunk = read_npz(path, "a chunk of a long rollout")
+        about = _about(chunk.pop("metadata"))
+    except Exception as error:  # OSErrors of the reader, and whatever json makes of a stranger's text
+        raise CheckpointError(
+            f"{str(path)!r} cannot be read ({type(error).__name__}: {error!s:.400}): {remedy}"
+        ) from None
+    if about.format != FORMAT or about.version > FORMAT_VERSION:
         raise _Foreign(
-            f"{str(path)!r} is {about['format']!r}, format version {version}; this pbad_jax reads {FORMAT!r} up to "
-            f"version {FORMAT_VERSION}: update pbad_jax, or take another folder"
+            f"{str(path)!r} is {about.format!r:.60}, format version {about.version}; this pbad_jax reads {FORMAT!r} up "
+            f"to version {FORMAT_VERSION}: update pbad_jax, or take another folder"
         )
-    if about["job"] != job:
+    if about.job != job:
         raise _Foreign(
             f"{str(path)!r} is of another job: the model, forces, options, tile, schedule, first states or controls "
             "differ; take another folder, or the arguments of the first call"
         )
-    if about["sha256"] != _digest(chunk) or int(about["first"]) != first or chunk["q"].shape[1] != last - first:
-        raise CheckpointError(f'{str(path)!r}: its arrays do not match its checksum: remove it, or pass damaged="redo"')
-    return chunk, last
+    if about.sha256 != _digest(chunk):
+        raise CheckpointError(f"{str(path)!r}: its arrays do not match its checksum: {remedy}")
+    n = about.last - about.first
+    found = {k: (x.shape, x.dtype) for k, x in chunk.items()}
+    if about.first != first or n < 1 or found != _shapes(step, n):
+        raise CheckpointError(
+            f"{str(path)!r}: steps {about.first} to {about.last} and its arrays are not those of a chunk from step "
+            f"{first} on: {remedy}"
+        )
+    return chunk, about.last
+
+
+def _about(text: np.ndarray) -> _About:
+    x = json.loads(str(text[()]))
+    version, first, last = (int(x[k]) for k in ("format_version", "first", "last"))
+    return _About(str(x["format"]), version, str(x["job"]), first, last, str(x["sha256"]))

@@ -11,7 +11,19 @@ from typing import Any
 
 from pbad_jax.builders.descriptions import Geom
 from pbad_jax.errors import ModelFileError, UnsupportedFeatureError
-from pbad_jax.io.safety import MAX_BODIES, MAX_BYTES, MAX_ELEMENTS, Budget, Node, Roots, cut, numbers, parse, read_bytes
+from pbad_jax.io.safety import (
+    MAX_BODIES,
+    MAX_BYTES,
+    MAX_ELEMENTS,
+    MAX_RESERVED,
+    Budget,
+    Node,
+    Roots,
+    cut,
+    numbers,
+    parse,
+    read_bytes,
+)
 
 MAX_INCLUDES = 16  # deep
 MAX_EXPANDED_DEPTH = 512
@@ -26,6 +38,14 @@ _NUMERIC = frozenset(
     refquat vertex normal face polycoef relpose qpos qvel ctrl act mpos mquat delay cranklength gap solmix
     fluidcoef fitscale count offset spacing radius""".split()
 )
+_RANGES = {  # and what switches each of them
+    "range": "limited",
+    "ctrlrange": "ctrllimited",
+    "forcerange": "forcelimited",
+    "actrange": "actlimited",
+    "actuatorfrcrange": "actuatorfrclimited",
+}
+_RESERVING = ("dim", "nsample", "actdim")
 _FILE_ATTRIBUTES = ("file", "fileright", "fileleft", "fileup", "filedown", "filefront", "fileback")
 
 
@@ -73,10 +93,12 @@ def prepare(root: Node, roots: Roots, budget: Budget) -> Prepared:
     _check_paths(root, roots)
     _drop(root)
     _check_expansion(root)
+    _check_reserved(root)
     for node in root.walk():
         for name in node.attrib if node.tag != "flag" else ():  # <flag gravity="disable"/>
             if name in _NUMERIC:
                 numbers(node, name)
+        _check_ranges(node)
     plugins = [
         f"plugin {n.attrib.get('plugin', n.attrib.get('instance', ''))!r} ({n.where})"
         for n in root.walk()
@@ -184,6 +206,44 @@ def _check_expansion(root: Node) -> None:
                 f"{MAX_ELEMENTS} elements; that is the limit"
             )
         stack.extend((c, factor) for c in node.children)
+
+
+def _check_reserved(root: Node) -> None:
+    """Refuse height fields, sensors and actuators that set aside more numbers than any model needs."""
+    total = 0.0
+    for node in root.walk():
+        sizes = [abs(x) for name in _RESERVING if name in node.attrib for x in numbers(node, name)]
+        if node.tag == "hfield":
+            file = node.attrib.get("file", "")
+            rows, columns = _size_of_image(Path(file)) if file else (node.number(k, 0.0) for k in ("nrow", "ncol"))
+            sizes = [abs(rows * columns)]
+        total += sum(sizes)
+        if total > MAX_RESERVED:
+            raise ModelFileError(
+                f"{node.where}: <{node.tag}> {cut(node.attrib.get('name', ''))!r} sets aside {sum(sizes):.3g} numbers; "
+                f"the limit is {MAX_RESERVED} for one model. Take fewer rows, columns or dimensions."
+            )
+
+
+def _size_of_image(path: Path) -> tuple[float, float]:
+    """Height and width that a PNG announces; zeros of other files, which are as large as their content."""
+    with path.open("rb") as f:
+        head = f.read(24)
+    if head[:8] != b"\x89PNG\r\n\x1a\n":
+        return 0.0, 0.0
+    return float(int.from_bytes(head[20:24], "big")), float(int.from_bytes(head[16:20], "big"))
+
+
+def _check_ranges(node: Node) -> None:
+    """Refuse a range that ends before it begins: the compiler takes it for no range at all."""
+    for name, switch in _RANGES.items():
+        values = numbers(node, name) if name in node.attrib else []
+        if len(values) != 2 or node.attrib.get(switch) == "false" or values == [0, 0] or values[0] < values[1]:
+            continue
+        raise ModelFileError(
+            f"{node.where}: {name}={cut(node.attrib[name])!r} of <{node.tag}> {cut(node.attrib.get('name', ''))!r}: "
+            f'the first number must be below the second. Swap them, or write {switch}="false".'
+        )
 
 
 # --- what a file may say -----------------------------------------------------------------------------------

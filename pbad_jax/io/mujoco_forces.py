@@ -9,13 +9,14 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.atom import parallel
 from pbad_jax.forces import Force, InertiaBoxes, JointCoupling, connect, contact, contact_points, joined, surfaces, weld
-from pbad_jax.forces.attachments import carried
+from pbad_jax.forces.attachments import carried, reference_transforms
 from pbad_jax.forces.body_contact import geom_contact
 from pbad_jax.forces.contact_points import ContactPoints
 from pbad_jax.io.mjcf import mujoco_module
@@ -245,7 +246,7 @@ def _weld(body: str, other: str | None, tau: float, model: Model):
     moments = [S for S in (carried(model, l) for l in sides) if S is not None]
     S = min(moments, key=lambda S: S[3, 3])
     centre, spread = S[:3, 3] / S[3, 3], np.trace(S[:3, :3]) / S[3, 3]
-    T = np.asarray(transforms.transforms(model, model.q0), float)[link]
+    T = reference_transforms(model)[link]
     lever = np.sqrt(max(spread - centre @ centre, 1e-6))  # of at least a millimetre
     return weld(model, body, other, point=T[:, :3].T @ (centre - T[:, 3]), lever=lever, time_constant=tau)
 
@@ -272,8 +273,13 @@ def _couplings(data: dict, model: Model) -> JointCoupling:
 
 def _inverse_inertia(model: Model):
     """The diagonal of the inverse of the mass matrix at q0."""
-    mass = parallel.mass_matrix(model, transforms.frames(model, model.q0))
+    mass = _mass_at_q0(dataclasses.replace(model, forces=()))
     return np.diag(np.linalg.inv(np.asarray(mass, float)))
+
+
+@jax.jit
+def _mass_at_q0(model: Model) -> jax.Array:
+    return parallel.mass_matrix(model, transforms.frames(model, model.q0))
 
 
 # --- fluid -------------------------------------------------------------------------------------------------

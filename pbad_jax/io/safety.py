@@ -24,6 +24,7 @@ MAX_DEPTH = 256
 MAX_BODIES = 10_000
 MAX_ATTRIBUTE = 1_000_000  # characters
 MAX_NUMBER = 64  # characters
+MAX_RESERVED = 20_000_000  # numbers that a model sets aside without writing them out
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _XINCLUDE = "http://www.w3.org/2001/XInclude"
@@ -292,7 +293,12 @@ class Roots:
             raise ModelFileError(
                 f"{node.where}: {cut(written, 200)!r}: only files are read, no URIs. Copy it beside the model."
             )
-        base = base if base is not None else self.folder
+        try:
+            return self._resolved(written, node, base if base is not None else self.folder)
+        except OSError as e:  # a name that is too long, a folder that may not be read
+            raise _cannot(written, node, e) from None
+
+    def _resolved(self, written: str, node: Node, base: Path | None) -> Path:
         if base is None:
             base = next(
                 (p for p in self.packages if (p / written).exists()), self.packages[0] if self.packages else None
@@ -318,8 +324,11 @@ class Roots:
             raise ModelFileError(f"{node.where}: {cut(written, 200)!r} names no package")
         if os.path.normpath(rest).startswith(".."):
             raise ModelFileError(f"{node.where}: the path {cut(written, 200)!r} leads outside its package")
-        folder = self._find(name)
-        return None if folder is None else self._inside(folder / rest, [folder], written, node)
+        try:
+            folder = self._find(name)
+            return None if folder is None else self._inside(folder / rest, [folder], written, node)
+        except OSError as e:
+            raise _cannot(written, node, e) from None
 
     def _find(self, name: str) -> Path | None:
         for p in self.packages:
@@ -346,4 +355,9 @@ class Roots:
                 f"{', '.join(map(str, allowed)) or 'every folder'}. "
                 "Move the file there, or pass package_dirs=(folder,) to allow another folder."
             )
+        real.exists()  # or OSError: whoever takes the path can ask it
         return real
+
+
+def _cannot(written: str, node: Node, error: OSError) -> ModelFileError:
+    return ModelFileError(f"{node.where}: {cut(written, 200)!r} cannot be read: {error.strerror}")

@@ -14,16 +14,11 @@
 A batch of lanes puts its axis before T everywhere.
 """
 
-import contextlib
 import dataclasses
 import json
 import os
 import pathlib
-import tempfile
-import zipfile
-import zlib
-from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +26,7 @@ import numpy as np
 
 from pbad_jax.dynamics.energy import energies_along
 from pbad_jax.errors import StateError
+from pbad_jax.io.files import read_npz, written_whole
 from pbad_jax.kinematics.transforms import forward_kinematics
 from pbad_jax.model.model import Model
 from pbad_jax.rollouts.rollout import Trajectory
@@ -39,7 +35,6 @@ from pbad_jax.version import __version__
 
 FORMAT = "pbad_jax trajectory"
 FORMAT_VERSION = 1
-UNREADABLE = (ValueError, KeyError, EOFError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 CHUNK = 1024  # configurations whose poses are computed at once
 
 # key -> axes after (T,); None is any length
@@ -117,12 +112,14 @@ def load_trajectory(path: str | os.PathLike) -> SavedTrajectory:
 
     Raises:
         FileNotFoundError: no such file.
-        OSError: the file is cut short, pickled, or something else than a trajectory; the message says what.
+        OSError: the file is cut short, pickled, compressed to less than it unpacks to, or something else than a
+            trajectory; the message says what.
     """
     path = pathlib.Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"there is no trajectory file {str(path)!r}")
-    arrays = _read_arrays(path)
+    try:
+        arrays = read_npz(path, "a trajectory", (*TRAILING, "metadata"))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no trajectory file {str(path)!r}") from None
     metadata = _parse_metadata(path, arrays.pop("metadata"))
     lead = arrays["time"].shape
     for key, tail in TRAILING.items():
@@ -135,33 +132,6 @@ def load_trajectory(path: str | os.PathLike) -> SavedTrajectory:
                 f"{str(path)!r}: {key} is {arrays[key].dtype} of shape {shape}; wanted numbers of shape ({wanted})"
             )
     return SavedTrajectory(**arrays, metadata=metadata)
-
-
-@contextlib.contextmanager
-def written_whole(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
-    """A file that replaces `path` when the block ends well, and leaves no trace when it does not."""
-    path = pathlib.Path(path)
-    with tempfile.NamedTemporaryFile(
-        mode, dir=path.parent, prefix=f".{path.name[:40]}.", delete=False, encoding=None if "b" in mode else "utf-8"
-    ) as file:
-        try:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            os.chmod(file.name, _mode_of(path))
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
-
-
-def _mode_of(path: pathlib.Path) -> int:
-    """Permissions of the file that is replaced, or those that the umask gives a new one."""
-    if path.exists():
-        return path.stat().st_mode & 0o777
-    umask = os.umask(0)
-    os.umask(umask)
-    return 0o666 & ~umask
 
 
 @jax.jit
@@ -216,39 +186,15 @@ def _uniform_step(time: np.ndarray) -> float | None:
     return float(f"{mean:.12g}") if np.all(np.abs(steps - mean) <= slack) else None
 
 
-def _read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """The arrays of the file, or an OSError that says what is wrong with it."""
-    wanted = (*TRAILING, "metadata")
-    try:
-        with open(path, "rb") as raw:
-            file = np.load(raw, allow_pickle=False)
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise OSError(f"{str(path)!r} is one array (npy), not a trajectory (npz): use numpy.load for it")
-            missing = [k for k in wanted if k not in file.files]
-            if missing:
-                raise OSError(
-                    f"{str(path)!r} is an npz without {', '.join(missing)}, so not one of save_trajectory; "
-                    f"it holds {', '.join(file.files[:8]) or 'nothing'}"
-                )
-            return {k: file[k] for k in wanted}
-    except OSError:
-        raise
-    except UNREADABLE as error:
-        raise OSError(
-            f"{str(path)!r} cannot be read as a trajectory: it is cut short, pickled, or not an npz "
-            f"({type(error).__name__}: {str(error).split('.')[0]})"
-        ) from None
-
-
 def _parse_metadata(path: pathlib.Path, text: np.ndarray) -> dict[str, Any]:
     try:
         metadata = json.loads(str(text[()]))
         found = metadata["format"], int(metadata["format_version"])
-    except (ValueError, KeyError, TypeError):
+    except Exception:  # whatever json and int make of a stranger's text
         raise OSError(f"{str(path)!r}: its metadata is {str(text)!r:.60}; wanted the JSON of save_trajectory") from None
     if found[0] != FORMAT or found[1] > FORMAT_VERSION:
         raise OSError(
-            f"{str(path)!r} is {found[0]!r}, format version {found[1]}; this pbad_jax reads {FORMAT!r} up to version "
-            f"{FORMAT_VERSION}. Update pbad_jax, or write the file again."
+            f"{str(path)!r} is {found[0]!r:.60}, format version {found[1]}; this pbad_jax reads {FORMAT!r} up to "
+            f"version {FORMAT_VERSION}. Update pbad_jax, or write the file again."
         )
     return metadata

@@ -283,6 +283,7 @@ def _joint(name: str, node: Node, joints: dict[str, Node], links: dict[str, Node
         if child.tag == "axis" and not any(child.vector("xyz", 3, (1, 0, 0))):
             raise ModelFileError(f"{child.where}: axis of joint {cut(name)!r} is zero; it must have a direction")
         if child.tag == "limit":
+            _check_limit(child, name, kind)
             keep.pop("velocity", None)
         if child.tag == "dynamics":
             _check_dynamics(child, name)
@@ -291,6 +292,15 @@ def _joint(name: str, node: Node, joints: dict[str, Node], links: dict[str, Node
         elif child.tag in _CHILDREN["joint"]:
             copy.children.append(Node(child.tag, keep, child.file, child.line))
     return copy
+
+
+def _check_limit(node: Node, name: str, kind: str) -> None:
+    lower, upper = node.number("lower", 0.0), node.number("upper", 0.0)
+    if kind in ("revolute", "prismatic") and lower > upper:
+        raise ModelFileError(
+            f"{node.where}: lower of joint {cut(name)!r} is {lower:g}, its upper {upper:g}; "
+            "lower must not exceed upper. Swap them."
+        )
 
 
 def _check_dynamics(node: Node, name: str) -> None:

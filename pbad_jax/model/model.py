@@ -12,12 +12,14 @@ velocity; hinge rad | rad/s; slide m | m/s.
 import dataclasses
 import functools
 import hashlib
+import numbers
 from typing import Any
 
-import jax.core
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pbad_jax.errors import ModelError
 from pbad_jax.model.joints import JointInfo
 
 
@@ -213,3 +215,40 @@ class Model:
             f"Model({t.name!r}: {t.n_bodies} bodies, {len(t.joints)} joints, nq={t.nq}, nv={t.nv}, "
             f"nu={t.nu}, {jnp.dtype(self.dtype).name})"
         )
+
+
+def check_arrays(model: Model) -> None:
+    """Every array of a model is one, of the shape that its topology says; `dataclasses.replace` may put in anything.
+
+    Raises:
+        ModelError: naming the field.
+    """
+    t = model.topology
+    n = t.n_links
+    shapes = {
+        "placement": (n, 3, 4),
+        "axis": (n, 3),
+        "anchor": (n, 3),
+        "second_moment": (n, 4, 4),
+        "gravity": (3,),
+        "armature": (t.nv,),
+        "q0": (t.nq,),
+    }
+    for name, shape in shapes.items():
+        x = getattr(model, name)
+        if not isinstance(x, jax.Array | np.ndarray) or x.shape != shape:
+            given = f"has shape {x.shape}" if isinstance(x, jax.Array | np.ndarray) else f"is {x!r:.60}"
+            raise ModelError(f"{name} of model {t.name!r} {given}; it must be an array of shape {shape}")
+    for path, x in jax.tree_util.tree_leaves_with_path(model.forces):
+        if not is_number(x):
+            where = f"forces{jax.tree_util.keystr(path)}"
+            raise ModelError(
+                f"{where} of model {t.name!r} is {x!r:.60}; every leaf of a force must be a number or an array"
+            )
+
+
+def is_number(x) -> bool:
+    """Whether a leaf is a number or an array of some."""
+    return isinstance(x, jax.Array | np.ndarray | np.generic | numbers.Number) and (
+        jnp.issubdtype(jnp.result_type(x), np.number) or jnp.issubdtype(jnp.result_type(x), np.bool_)
+    )

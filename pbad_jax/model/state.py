@@ -11,12 +11,12 @@ import numpy as np
 from pbad_jax.checks import unit_quaternion
 from pbad_jax.errors import StateError, Status
 from pbad_jax.model import joints
-from pbad_jax.model.model import Model, Topology
+from pbad_jax.model.model import Model, Topology, check_arrays
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["q", "v", "time", "status", "history", "has_history"],
+    data_fields=["q", "v", "time", "time_rest", "status", "history", "has_history"],
     meta_fields=["fingerprint"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +30,7 @@ class State:
     q: jax.Array  # (nq,)
     v: jax.Array  # (nv,)
     time: jax.Array  # () s
+    time_rest: jax.Array  # () s, what rounding took from `time`: small steps add up at late times too
     status: jax.Array  # () int8, the Status of the last step
     history: jax.Array  # (nq,)
     has_history: jax.Array  # () bool
@@ -42,6 +43,13 @@ def joint_layout(topology: Topology, name: str = "q") -> str:
     parts = [f"{joint}[{first}:{first + count}]" for joint, first, count in spans if count]
     shown = ", ".join(parts[:8]) + (f", ... ({len(parts)} joints)" if len(parts) > 8 else "")
     return shown or "no joints"
+
+
+def one_each(model: Model) -> str:
+    """What a control consists of, for error messages."""
+    names = model.topology.actuator_names
+    shown = ", ".join(names[:8]) + (f", ... ({len(names)} actuators)" if len(names) > 8 else "")
+    return f"one for each actuator: {shown or 'none'}"
 
 
 def quaternion_addresses(topology: Topology) -> tuple[int, ...]:
@@ -77,11 +85,30 @@ def make_state(model: Model, q=None, v=None, *, time: float = 0.0) -> State:
         q=q,
         v=v,
         time=jnp.asarray(time, model.dtype),
+        time_rest=jnp.zeros((), model.dtype),
         status=jnp.asarray(int(Status.CONVERGED), jnp.int8),
         history=q,
         has_history=jnp.asarray(False),
         fingerprint=model.fingerprint,
     )
+
+
+def later(state: State, dt) -> dict[str, jax.Array]:
+    """`time` and `time_rest` of a state after dt () s: their sum is exact but for the rounding of the rest.
+
+    The two-sum of Knuth, TAOCP 2, 4.2.2. In float32 a step of 1e-4 s is less than half a digit of 4096 s.
+    """
+    step = state.time_rest + dt
+    time = state.time + step
+    taken = time - state.time
+    return {"time": time, "time_rest": (state.time - (time - taken)) + (step - taken)}
+
+
+def times(state: State, dt, first: int, last: int) -> jax.Array:
+    """After each of the steps from `first` to before `last` that began at `state`, (..., last − first) s."""
+    elapsed = jnp.asarray(dt, state.q.dtype) * jnp.arange(first + 1, last + 1, dtype=state.q.dtype)
+    elapsed = jnp.broadcast_to(elapsed, (*state.time.shape, last - first))
+    return state.time[..., None] + (state.time_rest[..., None] + elapsed)
 
 
 def _checked(model: Model, x, name: str, size: int) -> jax.Array:
@@ -123,11 +150,12 @@ def _joint_at(topology: Topology, index: int, name: str) -> str:
 
 
 def check_state(model: Model, state: State, name: str = "state", *, lanes: bool = False) -> None:
-    """A State of this model, or one with a leading axis of lanes; looked at while tracing.
+    """A State of this model, or one with a leading axis of lanes, and the model's arrays; looked at while tracing.
 
     Raises:
-        StateError: no State, one of another model, shapes, dtypes.
+        StateError: no State, one of another model, shapes, dtypes. ModelError: see `check_arrays`.
     """
+    check_arrays(model)
     if not isinstance(state, State):
         raise StateError(f"{name} is {type(state).__name__}; wanted a State{' with an axis of lanes' if lanes else ''}")
     if state.fingerprint != model.fingerprint:
@@ -158,6 +186,5 @@ def checked(model: Model, state: State, control) -> jax.Array:
         return jnp.zeros(model.nu, model.dtype)
     control = jnp.asarray(control)
     if control.shape != (model.nu,):
-        names = ", ".join(model.topology.actuator_names[:8]) or "none"
-        raise StateError(f"control has shape {control.shape}; wanted ({model.nu},), one for each actuator: {names}")
+        raise StateError(f"control has shape {control.shape}; wanted ({model.nu},), {one_each(model)}")
     return control.astype(model.dtype)

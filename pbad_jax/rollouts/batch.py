@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 from pbad_jax.checks import integer
 from pbad_jax.errors import OptionError, StateError
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State, check_state
+from pbad_jax.model.state import State, check_state, times
 from pbad_jax.rollouts import interleaved
 from pbad_jax.rollouts.inputs import checked_batch, row
 from pbad_jax.rollouts.rollout import Trajectory
@@ -143,7 +143,7 @@ def run(model: Model, states: State, controls, n_steps, options, queue, tile, sc
     by = _schedule(schedule, options, n_steps)
     dt = jnp.asarray(options.dt, model.dtype)
     q, v, info, ends, work = _rollout(model, states, control_of, dt, n_steps, without_dt(options), width, by, share)
-    time = times(states, options, 0, n_steps)
+    time = times(states, options.dt, 0, n_steps)
     return Batch(Trajectory(time, q, v), info, Schedule(by, width, *work), ends)
 
 
@@ -199,12 +199,6 @@ def _rollout(model, states: State, control_of, dt, n_steps: int, options: Option
     if work:
         work = (jnp.max(work[0]), jnp.max(work[1]), jnp.mean(work[2]))
     return q, v, info, ends, work
-
-
-def times(states: State, options: Options, first: int, last: int) -> jax.Array:
-    """After each of the steps from `first` to before `last` that began at `states`, (lanes, last − first) s."""
-    steps = jnp.arange(first + 1, last + 1, dtype=states.q.dtype)
-    return states.time[:, None] + jnp.asarray(options.dt, states.q.dtype) * steps[None]
 
 
 def _by_steps(model: Model, states: State, control_of: Callable, dt, n_steps: int, options: Options, width: int):

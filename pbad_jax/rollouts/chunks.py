@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State
+from pbad_jax.model.state import State, times
 from pbad_jax.rollouts.progress import report_progress
 from pbad_jax.rollouts.rollout import Trajectory
 from pbad_jax.step.info import StepInfo
@@ -49,7 +49,7 @@ def chunked_rollout(
 ) -> tuple[Trajectory, StepInfo]:
     """`rollout` without controls by a compiled `chunk_program`, chunk after chunk; not inside jit."""
     *given, _ = chunk_arguments(model, state, options)
-    t0, parts, began, told = state.time, [], time.monotonic(), report_progress.wanted(progress)
+    parts, began, told = [], time.monotonic(), report_progress.wanted(progress)
     for k in range(0, max(n_steps, 1), CHUNK):
         n = min(CHUNK, n_steps - k)
         given[1], rows = program(*given, jnp.asarray(n, jnp.int32))
@@ -57,4 +57,4 @@ def chunked_rollout(
         if told and n:
             report_progress.show(k + n, n_steps, began)
     q, v, info = jax.tree.map(lambda *x: np.concatenate(x), *parts)
-    return Trajectory(t0 + given[2] * jnp.arange(1, n_steps + 1, dtype=given[2].dtype), q, v), info
+    return Trajectory(times(state, options.dt, 0, n_steps), q, v), info

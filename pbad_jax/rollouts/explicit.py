@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pbad_jax.checks import one_of, step_size
+from pbad_jax.checks import given_step_size, is_step_size, one_of, step_size
 from pbad_jax.dynamics.newton_euler import ALGORITHMS, acceleration
 from pbad_jax.errors import OptionError, Status
 from pbad_jax.kinematics import manifold
@@ -16,7 +16,7 @@ from pbad_jax.math import rotations
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.small import matvec
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State, checked
+from pbad_jax.model.state import State, checked, later
 from pbad_jax.rollouts.inputs import checked_rollout
 from pbad_jax.rollouts.rollout import Trajectory
 from pbad_jax.step.info import StepInfo, names
@@ -64,7 +64,7 @@ def make_step(dt: float, method: str = "rk4", *, algorithm: str = "auto"):
     @with_all_bits
     def step(model: Model, state: State, control: jax.Array | None = None, dt=None) -> tuple[State, StepInfo]:
         control = checked(model, state, control)
-        h = jnp.asarray(default if dt is None else dt, model.dtype)
+        h = given_step_size(dt, default, model.dtype)
 
         def rate(q, v, time):
             here = dataclasses.replace(state, q=q, v=v, time=time)
@@ -107,15 +107,15 @@ def _increment_rate(model: Model, delta: jax.Array, v: jax.Array) -> jax.Array:
 def _ended(model: Model, state: State, q: jax.Array, v: jax.Array, h: jax.Array) -> tuple[State, StepInfo]:
     """The state after a step, or the one before it, and how it went."""
     frozen = state.status != Status.CONVERGED
-    begun = jnp.all(jnp.isfinite(state.q)) & jnp.all(jnp.isfinite(state.v))
-    well = jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v))
+    begun = jnp.all(jnp.isfinite(state.q)) & jnp.all(jnp.isfinite(state.v)) & is_step_size(h)
+    well = begun & jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v))
     failed = jnp.where(begun, int(Status.NONFINITE_EVAL), int(Status.NONFINITE_INPUT))
     status = jnp.where(frozen, int(Status.FROZEN), jnp.where(well, int(Status.CONVERGED), failed)).astype(jnp.int8)
     ok = status == Status.CONVERGED
     worst = jnp.argmax(~jnp.isfinite(v)).astype(jnp.int32)
     q, v = jnp.where(ok, q, state.q), jnp.where(ok, v, state.v)
-    time = state.time + jnp.where(ok, h, 0.0)
-    after = dataclasses.replace(state, q=q, v=v, time=time, status=status, history=q, has_history=jnp.zeros_like(ok))
+    clock = later(state, jnp.where(ok, h, 0.0))
+    after = dataclasses.replace(state, q=q, v=v, **clock, status=status, history=q, has_history=jnp.zeros_like(ok))
     nothing, none = jnp.zeros((), model.dtype), jnp.zeros((), jnp.int32)
     return after, StepInfo(
         status=status,

@@ -10,7 +10,7 @@ from jax.tree_util import Partial
 from pbad_jax.checks import integer
 from pbad_jax.errors import OptionError, StateError
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State, check_state
+from pbad_jax.model.state import State, check_state, one_each
 
 
 def checked_rollout(model: Model, state: State, controls: Any, n_steps: Any) -> tuple[jax.Array | None, int]:
@@ -18,9 +18,9 @@ def checked_rollout(model: Model, state: State, controls: Any, n_steps: Any) -> 
     check_state(model, state)
     rows = None
     if controls is not None:
-        controls = jnp.asarray(controls)
+        controls = _array(controls)
         if controls.ndim != 2 or controls.shape[1] != model.nu:
-            raise StateError(f"controls have shape {controls.shape}; wanted (T, {model.nu}) for this model")
+            raise StateError(f"controls have shape {controls.shape}; wanted (T, {model.nu}), {one_each(model)}")
         rows = controls.shape[0]
     n_steps = _steps(n_steps, rows, "rollout needs n_steps, or controls of shape (T, nu)")
     return None if controls is None else controls[:n_steps], n_steps
@@ -35,14 +35,24 @@ def checked_batch(model: Model, lanes: int, controls: Any, n_steps: Any) -> tupl
         plain = jax.tree_util.all_leaves([controls])  # else a pytree: its arrays are arguments
         control_of = Partial(_policy, Partial(controls) if plain else controls)
     else:
-        controls = jnp.asarray(controls, model.dtype)
+        controls = _array(controls).astype(model.dtype)
         if controls.shape[-1:] != (model.nu,) or controls.ndim not in (2, 3):
-            raise StateError(f"controls have shape {controls.shape}; wanted (lanes, T, {model.nu}) or (T, {model.nu})")
+            wanted = f"(lanes, T, {model.nu}) or (T, {model.nu}), {one_each(model)}"
+            raise StateError(f"controls have shape {controls.shape}; wanted {wanted}")
         if controls.ndim == 3 and controls.shape[0] != lanes:
             raise StateError(f"controls are for {controls.shape[0]} lanes, but there are {lanes}, the queue included")
         rows = controls.shape[-2]
         control_of = Partial(row if controls.ndim == 3 else _shared_row, controls)
     return control_of, _steps(n_steps, rows, "rollout_batch needs n_steps, or controls of shape (lanes, T, nu)")
+
+
+def _array(controls: Any) -> jax.Array:
+    try:
+        return jnp.asarray(controls)
+    except (TypeError, ValueError):
+        raise StateError(
+            f"controls are {type(controls).__name__} {controls!r:.60}; wanted an array of numbers"
+        ) from None
 
 
 def _steps(n_steps: Any, rows: int | None, needed: str) -> int:
@@ -75,5 +85,5 @@ def _policy(policy: Callable, model: Model, lane, k, state: State) -> jax.Array:
     del lane, k
     control = jnp.asarray(policy(state))
     if control.shape != (model.nu,):
-        raise StateError(f"the policy returns shape {control.shape}; wanted ({model.nu},)")
+        raise StateError(f"the policy returns shape {control.shape}; wanted ({model.nu},), {one_each(model)}")
     return control.astype(model.dtype)

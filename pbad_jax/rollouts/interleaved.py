@@ -87,20 +87,20 @@ def run(
 
     @with_all_bits
     def begun(lane, k, state: State, control, wanted) -> _Slot:
-        s = step.prepare(config, model, control, state)
+        s = step.prepare(config, model, control, dt, state)
         status = jnp.where(wanted & (lane < n), s.status, jnp.int8(Status.FROZEN))
-        problem, status = collocation.begin(s.model, scheme, config, dt, s.start, s.state, status)
+        problem, status = collocation.begin(s.model, scheme, config, s.dt, s.start, s.state, status)
         solve = continuation.init(searched(problem, status), status=status)
         return _Slot(lane, k, state, control, s.start, problem.eq, problem.direction, status, solve)
 
     @with_all_bits
     def end(slot: _Slot, ready) -> tuple[State, StepInfo]:
-        s = step.prepare_again(model, slot.control, slot.state, slot.start, slot.before)
+        s = step.prepare_again(model, slot.control, dt, slot.state, slot.start, slot.before)
         status = jnp.where(ready, slot.solve.status, jnp.int8(Status.FROZEN))
         found = slot.solve._replace(status=status, iterations=jnp.where(ready, slot.solve.iterations, 0))
         problem = problem_of(s.model, scheme, config, slot.start, slot.eq, slot.direction)
         ended = collocation.end(scheme, problem, found)
-        whole = step.finish(config, options.failed_gradient, dt, slot.state, s, ended)
+        whole = step.finish(config, options.failed_gradient, slot.state, s, ended)
         if options.on_failure == "freeze":
             return whole
         return substeps.in_parts(part, options.failed_gradient, model, slot.control, dt, slot.state, whole)

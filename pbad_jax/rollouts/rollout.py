@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State
+from pbad_jax.model.state import State, times
 from pbad_jax.rollouts.inputs import checked_rollout
 from pbad_jax.rollouts.progress import report_progress
 from pbad_jax.step.info import StepInfo
@@ -65,6 +65,5 @@ def _rollout(model, state, controls, dt, n_steps: int, options: Options, progres
             report_progress(i, n_steps)
         return state, (state.q, state.v, info)
 
-    t0 = state.time
     _, (q, v, info) = jax.lax.scan(body, state, (jnp.arange(n_steps), controls), length=n_steps)
-    return Trajectory(t0 + dt * jnp.arange(1, n_steps + 1, dtype=dt.dtype), q, v), info
+    return Trajectory(times(state, dt, 0, n_steps), q, v), info

@@ -29,7 +29,6 @@ class State(NamedTuple):
     memory: optax.OptState
     value: jax.Array
     gradient: jax.Array  # (n,)
-    correction: jax.Array  # (n,) the last change of y
     norm: jax.Array
     stuck: jax.Array  # () int32
     iterations: jax.Array  # () int32
@@ -39,7 +38,8 @@ class State(NamedTuple):
 def solve(problem: Problem, settings: Settings, *, status: jax.Array | int) -> SolveState:
     """The root of a problem at h = 1, by its merit where it has one, else by ½‖L⁻¹ r‖².
 
-    In whitened exponential coordinates y about the first guess. In what comes back `newton` is the last correction.
+    In whitened exponential coordinates y about the first guess. In what comes back `newton` is what Newton's method
+    would correct at the end.
     """
     origin = problem.guess(None, 0.0, 1.0)
 
@@ -68,8 +68,8 @@ def solve(problem: Problem, settings: Settings, *, status: jax.Array | int) -> S
     found = minimise(objective, norm, settings.tolerance, settings.max_iterations, y, status=status)
     x, _ = point(found.y)
     r, terms = problem.residual(x, 1.0)
-    newton, zero = problem.unwhiten(found.correction), jnp.zeros((), r.dtype)
-    J = problem.matrix(terms)
+    J, zero = problem.matrix(terms), jnp.zeros((), r.dtype)
+    newton = -problem.solve(J, r)
     return SolveState(
         x, r, J, found.norm, found.value, x, newton, zero, None, newton, zero, zero, found.iterations, found.status
     )
@@ -109,16 +109,16 @@ def minimise(
         lower = value < s.value
         stuck = jnp.where(lower, 0, s.stuck + 1).astype(jnp.int32)
         reached = norm(y, value)
-        there = (y, memory, value, gradient, y - s.y, reached)
-        back = (s.y, method.init(s.y), s.value, s.gradient, s.correction, s.norm)
+        there = (y, memory, value, gradient, reached)
+        back = (s.y, method.init(s.y), s.value, s.gradient, s.norm)
         status = jnp.int8(RUNNING)
         status = jnp.where(s.iterations + 1 >= max_iterations, jnp.int8(Status.MAX_ITER), status)
         status = jnp.where(stuck >= STUCK, jnp.int8(Status.STALLED), status)
         status = jnp.where(~finite, jnp.int8(Status.NONFINITE_EVAL), status)
         status = jnp.where(finite & (reached <= tolerance), jnp.int8(Status.CONVERGED), status)
         best = jax.tree.map(lambda a, b: jnp.where(lower, a, b), there, back)
-        y, memory, value, gradient, correction, reached = best
-        after = State(y, memory, value, gradient, correction, reached, stuck, s.iterations + 1, status)
+        y, memory, value, gradient, reached = best
+        after = State(y, memory, value, gradient, reached, stuck, s.iterations + 1, status)
         return jax.tree.map(lambda new, old: jnp.where(s.status == RUNNING, new, old), after, s)
 
     value, gradient = objective(y)
@@ -126,5 +126,5 @@ def minimise(
     status = jnp.asarray(status, jnp.int8)
     bad = ~(jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient)))
     status = jnp.where((status == RUNNING) & bad, jnp.int8(Status.NONFINITE_EVAL), status)
-    first = State(y, method.init(y), value, gradient, jnp.zeros_like(y), norm(y, value), zero, zero, status)
+    first = State(y, method.init(y), value, gradient, norm(y, value), zero, zero, status)
     return jax.lax.while_loop(lambda s: s.status == RUNNING, iterate, first)

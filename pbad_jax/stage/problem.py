@@ -137,7 +137,7 @@ class StageProblem:
         """In the mass matrix at time k, () kg^½ m."""
         if self.start.metric is not None:
             return dense.norm(self.start.metric, r)
-        return jnp.sqrt(jnp.maximum(sweeps.inverse_quadratic(self.model, self._mass, r), 0.0))
+        return jnp.sqrt(jnp.maximum(sweeps.inverse_quadratic(self.model, self._mass, r), 0.0))  # a NaN stays
 
     def length(self, delta: jax.Array) -> jax.Array:
         """In the mass matrix at time k, () kg^½ m."""

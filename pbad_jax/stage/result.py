@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.atom import operator
+from pbad_jax.errors import Status
 from pbad_jax.solver import continuation
 from pbad_jax.stage.problem import StageProblem, residual_scale
 
@@ -23,7 +24,7 @@ class StepResult(NamedTuple):
     residual: jax.Array  # () relative
     reached: jax.Array  # () fraction of the step that could be solved
     damping: jax.Array  # () λ of the last iteration
-    worst: jax.Array  # () int32, the degree of freedom that the last correction moves most
+    worst: jax.Array  # () int32, the degree of freedom that the last Newton correction moves most
     work: jax.Array  # (nforces,) J; (0,) unless asked for
     condition: jax.Array  # () of the Newton matrix; NaN unless asked for
 
@@ -33,13 +34,15 @@ def step_result(problem: StageProblem, found: continuation.State, z, v, history,
     attempt = found.attempt
     move = jnp.max(jnp.abs(attempt.newton.reshape(-1, problem.model.nv)), axis=0)
     unknown = jnp.full_like(attempt.norm, jnp.nan)
+    residual = attempt.norm / residual_scale(problem.model)
+    unmeasured = (found.status == Status.CONVERGED) & ~jnp.isfinite(residual)  # a total mass that is not positive
     return StepResult(
         z=z,
         v=v,
         history=history,
-        status=found.status,
+        status=jnp.where(unmeasured, jnp.int8(Status.NONFINITE_EVAL), found.status),
         iterations=found.iterations,
-        residual=attempt.norm / residual_scale(problem.model),
+        residual=residual,
         reached=found.h_done,
         damping=attempt.damping,
         worst=jnp.argmax(move).astype(jnp.int32),

@@ -17,6 +17,7 @@ from pbad_jax.schemes import Scheme, radau
 from pbad_jax.solver import continuation
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation, predictor
+from pbad_jax.stage.branch import is_continuous
 from pbad_jax.stage.equation import StageEquation, StepStart
 from pbad_jax.stage.problem import SolverConfig, StageProblem, find, root
 from pbad_jax.stage.result import StepResult, step_result
@@ -76,6 +77,8 @@ def _history(model: Model, scheme: Scheme, config: SolverConfig, dt, start: Step
     """
     known = manifold.increment_between(model, state.q, state.history)
     h = scheme.history_node * dt
+    apart = state.has_history & ~is_continuous(model, h, state.v, known, state.v)
+    status = jnp.where(apart & (status == lm.RUNNING), jnp.int8(Status.BRANCH), status)
     if scheme.start == "linear":
         plus = manifold.retract(model, manifold.identity_increment(model), h * state.v)
         return jnp.where(state.has_history, known, plus), status

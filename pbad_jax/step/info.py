@@ -42,7 +42,8 @@ class StepInfo:
         reached: fraction of dt up to which the equations could be solved; 1 where the step converged.
         damping: λ of the last iteration; 0 is Newton's method.
         substeps: 1, or into how many parts a hard step was divided (`on_failure="substep"`).
-        worst: int32, the degree of freedom that the last correction moved most; `dofs[worst]` is its joint.
+        worst: int32, the degree of freedom that Newton's correction where the solve ended would move most, with either
+            solver; `dofs[worst]` is its joint.
         grad_ok: whether derivatives pass through this step: it converged in one piece, and where `condition` is known,
             that leaves three digits of them.
         work: (..., nforces) J that each force did, or None; see Options.account.

@@ -5,17 +5,18 @@ Read next: rollouts/rollout.py.
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from pbad_jax.checks import given_step_size, is_step_size
 from pbad_jax.dynamics import energy
 from pbad_jax.errors import Status
 from pbad_jax.kinematics import manifold
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State, checked
+from pbad_jax.model.state import State, checked, later
 from pbad_jax.schemes import AnyScheme
 from pbad_jax.solver import implicit
 from pbad_jax.solver import levenberg_marquardt as lm
@@ -46,22 +47,20 @@ def make_step(options: Options):
 
     Raises:
         OptionError, StateError: from the returned function while it is traced, for shapes, dtypes, a state of
-            another model, or a tolerance below what the dtype resolves.
+            another model, a dt ≤ 0 (traced: NONFINITE_INPUT), or a tolerance below what the dtype resolves.
     """
     check_options(options, "make_step")
 
     @with_all_bits
     def step(model: Model, state: State, control: jax.Array | None = None, dt=None) -> tuple[State, StepInfo]:
         control, config = checked(model, state, control), resolve(options, model)
-        once = functools.partial(step_once, scheme_of(options), config, options.failed_gradient)
-        whole = implicit.checkpointed(once)
-        dt = jnp.asarray(options.dt if dt is None else dt, model.dtype)
+        dt = given_step_size(dt, options.dt, model.dtype)
+        whole = implicit.checkpointed(functools.partial(step_once, scheme_of(options), config, options.failed_gradient))
         if options.on_failure == "freeze":
             return whole(model, control, dt, state)
         whole = jax.jit(whole)  # traced once
-        return substeps.in_parts(
-            whole, options.failed_gradient, model, control, dt, state, whole(model, control, dt, state)
-        )
+        first = whole(model, control, dt, state)
+        return substeps.in_parts(whole, options.failed_gradient, model, control, dt, state, first)
 
     return step
 
@@ -70,11 +69,12 @@ METHODS = {"collocation": collocation.step, "dirk": dirk.step, "variational": va
 
 
 class Prepared(NamedTuple):
-    """A step before its solve; `model`, `state` and `control` with harmless numbers where there were NaN."""
+    """A step before its solve; `model`, `state`, `control` and `dt` with harmless numbers where they were not."""
 
     model: Model
     state: State
     control: jax.Array  # (nu,)
+    dt: jax.Array  # ()
     start: StepStart
     status: jax.Array  # RUNNING, or why this step is not to be solved
 
@@ -83,28 +83,28 @@ def step_once(
     scheme: AnyScheme, config: SolverConfig, on_failed_gradient: str, model: Model, control, dt, state: State
 ) -> tuple[State, StepInfo]:
     """One step of length dt: solve, judge, and keep the last good state where it failed."""
-    s = prepare(config, model, control, state)
-    found = METHODS[scheme.kind](s.model, scheme, config, dt, s.start, s.state, s.status)
-    return finish(config, on_failed_gradient, dt, state, s, found)
+    s = prepare(config, model, control, dt, state)
+    found = METHODS[scheme.kind](s.model, scheme, config, s.dt, s.start, s.state, s.status)
+    return finish(config, on_failed_gradient, state, s, found)
 
 
-def prepare(config: SolverConfig, model: Model, control, state: State) -> Prepared:
+def prepare(config: SolverConfig, model: Model, control, dt, state: State) -> Prepared:
     """All that comes before the solve and does not depend on the scheme."""
-    status = _status_before(model, state, control)
-    model, state, control = _finite_inputs(model, state, control)
-    return Prepared(model, state, control, step_start(model, state, control, config.recurrence), status)
+    status = _status_before(model, state, control, dt)
+    model, state, control, dt = _sound_inputs(model, state, control, dt)
+    return Prepared(model, state, control, dt, step_start(model, state, control, config.recurrence), status)
 
 
-def prepare_again(model: Model, control, state: State, start: StepStart, status) -> Prepared:
+def prepare_again(model: Model, control, dt, state: State, start: StepStart, status) -> Prepared:
     """What `prepare` returned, where only `start` and `status` were kept of it."""
-    return Prepared(*_finite_inputs(model, state, control), start, status)
+    return Prepared(*_sound_inputs(model, state, control, dt), start, status)
 
 
 def finish(
-    config: SolverConfig, on_failed_gradient: str, dt, given: State, s: Prepared, found: StepResult
+    config: SolverConfig, on_failed_gradient: str, given: State, s: Prepared, found: StepResult
 ) -> tuple[State, StepInfo]:
     """The state after the step, `given` itself where it failed, and its StepInfo."""
-    model, state, control = s.model, s.state, s.control
+    model, state, control, dt = s.model, s.state, s.control, s.dt
     status = _continuity(model, dt, state.v, found)
     good = implicit.keep(status == Status.CONVERGED)  # or reverse mode would solve again to know it
 
@@ -116,7 +116,7 @@ def finish(
         given,
         q=new(manifold.compose_increment(model, state.q, found.z), given.q),
         v=new(found.v, given.v),
-        time=new(state.time + dt, given.time),
+        **{name: new(x, getattr(given, name)) for name, x in later(state, dt).items()},
         history=new(found.history, given.history),
         has_history=state.has_history | good,
         status=status,
@@ -143,7 +143,7 @@ def finish(
     return after, info
 
 
-def _finite_inputs(model: Model, state: State, control: jax.Array) -> tuple[Model, State, jax.Array]:
+def _sound_inputs(model: Model, state: State, control: jax.Array, dt: jax.Array) -> tuple[Model, State, Any, Any]:
     """The same with harmless numbers where there are NaN, for whatever is computed on the way to a failure.
 
     Their derivatives would be 0 · NaN, and reach other lanes through what these share.
@@ -151,10 +151,9 @@ def _finite_inputs(model: Model, state: State, control: jax.Array) -> tuple[Mode
     sound = _has_no_nan(model)
     model = jax.tree.map(lambda x: jnp.where(sound, x, jnp.ones_like(x)), model)
     finite = _is_finite(state, control)
-    q, v = jnp.where(finite, state.q, model.q0), jnp.where(finite, state.v, 0.0)
-    history, time = jnp.where(finite, state.history, model.q0), jnp.where(finite, state.time, 0.0)
-    state = dataclasses.replace(state, q=q, v=v, history=history, time=time)
-    return model, state, jnp.where(finite, control, 0.0)
+    still = {"q": model.q0, "v": 0.0, "history": model.q0, "time": 0.0, "time_rest": 0.0}
+    state = dataclasses.replace(state, **{k: jnp.where(finite, getattr(state, k), x) for k, x in still.items()})
+    return model, state, jnp.where(finite, control, 0.0), jnp.where(is_step_size(dt), dt, 1.0)
 
 
 def _has_no_nan(model: Model) -> jax.Array:
@@ -164,13 +163,13 @@ def _has_no_nan(model: Model) -> jax.Array:
 def _is_finite(state: State, control: jax.Array) -> jax.Array:
     """Whether q, v, history and time are finite and the control is not NaN."""
     known = jnp.where(state.has_history, state.history, 0.0)
-    parts = (state.q, state.v, known, state.time[None])
+    parts = (state.q, state.v, known, state.time[None], state.time_rest[None])
     return jnp.all(jnp.isfinite(jnp.concatenate(parts))) & ~jnp.any(jnp.isnan(control))
 
 
-def _status_before(model: Model, state: State, control: jax.Array) -> jax.Array:
+def _status_before(model: Model, state: State, control: jax.Array, dt: jax.Array) -> jax.Array:
     """RUNNING, or why this step is not to be solved."""
-    finite = _is_finite(state, control) & _has_no_nan(model)
+    finite = _is_finite(state, control) & _has_no_nan(model) & is_step_size(dt)
     status = jnp.where(finite, lm.RUNNING, int(Status.NONFINITE_INPUT))
     return jnp.where(state.status == Status.CONVERGED, status, int(Status.FROZEN)).astype(jnp.int8)
 

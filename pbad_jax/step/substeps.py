@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from pbad_jax.errors import Status
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State
+from pbad_jax.model.state import State, later
 from pbad_jax.solver import implicit
 from pbad_jax.step.info import StepInfo
 
@@ -82,7 +82,7 @@ def in_parts(
         after,
         q=there(last.state.q, after.q),
         v=there(last.state.v, after.v),
-        time=there(state.time + dt, after.time),
+        **{name: there(x, getattr(after, name)) for name, x in later(state, dt).items()},
         has_history=after.has_history & ~made,
         status=status,
     )

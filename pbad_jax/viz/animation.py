@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pbad_jax.errors import OptionError
-from pbad_jax.io.trajectories import written_whole
+from pbad_jax.io.files import written_whole
 from pbad_jax.model.model import Model
 from pbad_jax.viz.frames import Frames, frames_of
 from pbad_jax.viz.needs import need

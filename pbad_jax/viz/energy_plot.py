@@ -8,7 +8,7 @@ import numpy as np
 
 from pbad_jax.dynamics.energy import energies_along
 from pbad_jax.errors import OptionError, StateError, Status
-from pbad_jax.io.trajectories import written_whole
+from pbad_jax.io.files import written_whole
 from pbad_jax.model.model import Model
 from pbad_jax.step.info import StepInfo
 from pbad_jax.viz.needs import need

@@ -1,5 +1,6 @@
 """The O(N) solve against the dense matrix that atom/parallel.py makes, and its sums against dense masks."""
 
+import dataclasses
 import functools
 
 import jax
@@ -161,3 +162,16 @@ def test_lengths_in_the_mass_matrix(name):
     dense = np.asarray(parallel.mass_matrix(model, f), float)
     assert_close(sweeps.quadratic(model, M, x), x @ dense @ x, 1e-4 if FLOAT32 else 1e-11)
     assert_close(sweeps.inverse_quadratic(model, M, x), x @ np.linalg.solve(dense, x), 1e-2 if FLOAT32 else 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("moments", "positive"), [((1, 2, 3), True), ((-2, 1, 1), False), ((3, -1, -1), False), ((-1, -2, -3), False)]
+)
+def test_two_negative_inertias_of_a_ball_are_seen(moments, positive):
+    """With a positive determinant, for which they were taken for a positive definite mass."""
+    model = pbad.chain(1, joint="ball", dtype=DTYPE)
+    S = jnp.diag(jnp.asarray([*moments, 1.0], DTYPE))[None]
+    model = dataclasses.replace(model, second_moment=S, anchor=0 * model.anchor)
+    M = sweeps.mass_matrix(model, frames(model, model.q0))
+    assert bool(sweeps.is_positive_definite(model, M)) == positive
+    assert bool(jnp.isnan(sweeps.inverse_quadratic(model, M, jnp.ones(3, DTYPE)))) != positive

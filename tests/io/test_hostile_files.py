@@ -107,6 +107,8 @@ def test_row_19_unknown_reference_in_mjcf(old, new, words):
         ('<axis xyz="1 0 0"/>', '<axis xyz="0 0 0"/>', ["axis of joint 'wrist' is zero"]),
         ('<axis xyz="1 0 0"/>', '<axis xyz="0 0"/>', ["xyz='0 0' of <axis> has 2 numbers"]),
         ('damping="1"', 'damping="-1"', ["damping of joint 'shoulder' is -1"]),
+        ('lower="-1" upper="1"', 'lower="1" upper="-1"', ["lower of joint 'shoulder' is 1, its upper -1", "Swap them"]),
+        ('lower="0" upper="1"', 'upper="-1"', ["lower of joint 'wrist' is 0, its upper -1"]),
     ],
 )
 def test_urdf_that_cannot_be(old, new, words):
@@ -170,6 +172,24 @@ def test_rows_43_and_44_not_a_model(tmp_path, data, words):
 )
 def test_row_45_unknown_attribute(text, words):
     refused(text, *words)
+
+
+@pytest.mark.parametrize(
+    "old, new, words",
+    [
+        ('range="-2 2"', 'range="30 -30"', ["range='30 -30' of <joint> 'shoulder'", "Swap them", 'limited="false"']),
+        ('range="-2 2"', 'actuatorfrcrange="2 2"', ["actuatorfrcrange='2 2' of <joint> 'shoulder'", "below"]),
+        ('ctrlrange="-1 1"', 'ctrlrange="1 -1"', ["ctrlrange='1 -1' of <position> 'servo'", "Swap them"]),
+        ('ctrlrange="-1 1"', 'forcerange="1 -1"', ["forcerange='1 -1' of <position> 'servo'", "Swap them"]),
+        ('damping="0.1"', 'range="1 -1"', ["range='1 -1' of <joint> ''"]),
+    ],
+)
+def test_ranges_that_end_before_they_begin(old, new, words):
+    """MuJoCo takes them for none at all; what says so itself is fine, and so is its way to write no range."""
+    assert MJCF.count(old)
+    refused(MJCF.replace(old, new, 1), "<text>:", *words)
+    for fine in ('range="2 -2" limited="false"', 'range="0 0"'):
+        assert pbad.load(MJCF.replace('range="-2 2"', fine)).n_bodies == 3
 
 
 def test_row_46_unknown_element():
@@ -272,6 +292,40 @@ def test_counts_that_multiply(count):
 def test_reserved_memory_is_not_reserved():
     text = MJCF.replace("<worldbody>", '<size memory="900G" nuser_body="1000000000"/><worldbody>', 1)
     assert pbad.load(text).n_bodies == 3
+
+
+def png(rows: int, columns: int) -> bytes:
+    """The first bytes of an image."""
+    return b"\x89PNG\r\n\x1a\n" + bytes([0, 0, 0, 13]) + b"IHDR" + columns.to_bytes(4) + rows.to_bytes(4)
+
+
+def test_sizes_that_nothing_fills_are_not_reserved(tmp_path):
+    """Height fields, by number or by an image that is to be unpacked, and the outputs of sensors."""
+    for what in (
+        '<asset><hfield name="h" nrow="30000" ncol="30000" size="1 1 1 1"/></asset>',
+        '<sensor><user name="h" dim="300000000"/></sensor>',
+    ):
+        refused(MJCF.replace("<worldbody>", f"{what}<worldbody>", 1), "'h'", "sets aside", "20000000", "<text>:")
+    (tmp_path / "h.png").write_bytes(png(30000, 30000))
+    (tmp_path / "m.xml").write_text(
+        MJCF.replace("<worldbody>", '<asset><hfield file="h.png" size="1 1 1 1"/></asset><worldbody>', 1)
+    )
+    refused(tmp_path / "m.xml", "<hfield> 'h'", "sets aside 9e+08")
+
+
+def test_names_that_steer_a_terminal_are_written_out(tmp_path, capsys):
+    """C1 control characters are allowed in XML, and terminals obey them."""
+    from pbad_jax.cli import main
+
+    path = tmp_path / "m.xml"
+    path.write_text(
+        MJCF.replace('"upper"', '"&#x9b;2J"').replace('"shoulder"', '"&#x9b;1m"').replace('"m"', '"&#x9b;m"')
+    )
+    with pytest.raises(pbad.StateError) as e:
+        pbad.make_state(pbad.load(path), [0.0])
+    assert main(["info", str(path)]) == 0
+    for shown in (str(e.value), capsys.readouterr().out):
+        assert "\x9b" not in shown and "\\x9b1m" in shown
 
 
 def test_long_chain_of_links():

@@ -1,5 +1,6 @@
 """Rollouts in chunks on disk: the same bits, whatever kills them; damaged and foreign files are refused by name."""
 
+import functools
 import json
 import os
 import random
@@ -19,6 +20,7 @@ import pbad_jax as pbad
 pytestmark = [pytest.mark.float64, pytest.mark.optimised]
 
 N, EVERY = 40, 10
+BAD_NUMBERS = (None, "x", [], {}, 1e999, -1e999, float("nan"))
 
 
 def job(scheme: str = "radau1", n_steps: int = N):
@@ -101,6 +103,47 @@ def test_damaged_and_foreign_files(tmp_path):
     path.write_bytes(tampered(metadata=newer))
     with pytest.raises(pbad.CheckpointError, match="version 99"):
         pbad.long_rollout(tmp_path, *job(), every=EVERY, damaged="redo")
+
+
+def test_metadata_and_arrays_of_a_stranger(tmp_path):
+    """Forged or mangled, whatever they are: a CheckpointError, and never a loop that does not end."""
+    from pbad_jax.io import long_rollouts
+
+    pbad.long_rollout(tmp_path, *job(), every=EVERY)
+    path = tmp_path / "steps_000000020_000000030.npz"
+    with np.load(path) as file:
+        arrays = dict(file)
+    about = json.loads(str(arrays.pop("metadata")[()]))
+
+    def forged(arrays=arrays, **change):
+        honest = about | {"sha256": long_rollouts._digest(arrays)}
+        np.savez(path, **arrays, metadata=np.array(json.dumps(honest | change)))
+
+    def mangled(text):
+        np.savez(path, **arrays, metadata=np.array(text))
+
+    def without(key):
+        return {k: x for k, x in arrays.items() if k != key}
+
+    cases = [
+        *(functools.partial(mangled, x) for x in ("[]", "1", "{}", "null", "[" * 100_000)),
+        *(functools.partial(mangled, json.dumps({k: x for k, x in about.items() if k != key})) for key in about),
+        *(functools.partial(forged, **{key: x}) for key in ("format_version", "first", "last") for x in BAD_NUMBERS),
+        functools.partial(forged, last=20),
+        functools.partial(forged, {k: x if k.startswith("end_") else x[:, :0] for k, x in arrays.items()}, last=20),
+        *(functools.partial(forged, without(key)) for key in ("q", "time", "end_v", "info_status")),
+        functools.partial(forged, arrays | {"end_q": arrays["end_q"][:1]}),
+        functools.partial(forged, arrays | {"q": arrays["q"].astype(np.float16)}),
+        functools.partial(forged, arrays | {"more": arrays["q"]}),
+    ]
+    for case in cases:
+        case()
+        with pytest.raises(pbad.CheckpointError) as error:
+            pbad.long_rollout(tmp_path, *job(), every=EVERY)
+        assert path.name in str(error.value) and 'damaged="redo"' in str(error.value), str(error.value)
+        assert len(str(error.value)) < 1000
+    with pytest.raises(pbad.CheckpointError, match="File name too long"):
+        pbad.long_rollout(tmp_path / ("x" * 300), *job(), every=EVERY)
 
 
 def test_a_full_disk_costs_nothing_but_a_warning(tmp_path, monkeypatch):

@@ -3,6 +3,10 @@
 import dataclasses
 import json
 import os
+import socket
+import subprocess
+import sys
+import tracemalloc
 import zipfile
 from typing import Any
 
@@ -225,3 +229,74 @@ def test_inconsistent_content_is_refused(saved, key, value, message):
     np.savez(saved, **arrays)
     with pytest.raises(OSError, match=message):
         pbad.load_trajectory(saved)
+
+
+def header(text: str) -> bytes:
+    """A file of one array that has this header."""
+    data = text.encode()
+    return b"\x93NUMPY\x01\x00" + len(data).to_bytes(2, "little") + data
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        header("{'descr': '<f8', 'fortran_order': False, 'shape': (400000000,), }"),  # far more than there is
+        header("(" * 9000),  # RecursionError or MemoryError of Python's parser
+        header("{'descr': '<f8', \n 'shape"),  # tokenize.TokenError
+        header("{'descr': (), 'fortran_order': False, 'shape': (1,), }"),  # IndexError
+    ],
+    ids=["huge", "deep", "cut", "type"],
+)
+def test_headers_that_lie(saved, content):
+    with zipfile.ZipFile(saved) as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    with zipfile.ZipFile(saved, "w") as file:
+        for name, data in (members | {"energy.npy": content}).items():
+            file.writestr(name, data)
+    with pytest.raises(OSError, match=r"t\.npz.*cannot be read as a trajectory"):
+        pbad.load_trajectory(saved)
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(saved):
+    with np.load(saved) as file:
+        arrays = dict(file)
+    np.savez_compressed(saved, **(arrays | {"energy": np.zeros(30_000_000)}))
+    assert saved.stat().st_size < 1e6
+    tracemalloc.start()
+    with pytest.raises(OSError, match="bytes hold arrays of 240"):
+        pbad.load_trajectory(saved)
+    assert tracemalloc.get_traced_memory()[1] < 1e7
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("metadata", ["[" * 100_000, "[]", "1", '{"format": 1, "format_version": 1e999}'])
+def test_metadata_that_is_none(saved, metadata):
+    with np.load(saved) as file:
+        arrays = dict(file) | {"metadata": np.array(metadata)}
+    np.savez(saved, **arrays)
+    with pytest.raises(OSError, match=r"t\.npz.*its metadata is"):
+        pbad.load_trajectory(saved)
+
+
+def test_names_that_are_too_long(tmp_path):
+    with pytest.raises(OSError, match="cannot be opened: File name too long"):
+        pbad.load_trajectory(tmp_path / ("x" * 300))
+
+
+def test_what_a_killed_process_left_is_removed(rolled, tmp_path):
+    """And nothing else: not what a living one is writing, nor what another machine is."""
+    code = f"""
+import os, signal
+from pbad_jax.io.files import written_whole
+with written_whole({str(tmp_path / "t.npz")!r}) as file:
+    file.write(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+    (left,) = tmp_path.iterdir()
+    alive = tmp_path / f".pbad-{socket.gethostname()}-{os.getppid()}-abc.part"
+    elsewhere = tmp_path / left.name.replace(socket.gethostname(), "elsewhere")
+    alive.touch()
+    elsewhere.touch()
+    pbad.save_trajectory(tmp_path / "t.npz", *rolled)
+    assert {p.name for p in tmp_path.iterdir()} == {"t.npz", alive.name, elsewhere.name}

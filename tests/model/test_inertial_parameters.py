@@ -114,7 +114,7 @@ def test_flat_bodies_are_refused_by_name(spread, word):
 
 
 def test_wrong_calls():
-    massless = Body("ghost", 0.0, joints=[Joint("hinge")])
+    massless = Body("ghost", 0.0, joints=[Joint("hinge", (1, 0, 0))])
     heavy = Body("real", 1.0, (0.1, 0, 0), np.eye(3), parent=0, joints=[Joint("hinge")])
     with pytest.raises(ModelError, match="body 'ghost' has mass 0 kg"):
         pbad.inertial_parameters(pbad.build_model([massless, heavy], dtype=DTYPE))

@@ -1,5 +1,6 @@
 """The same bits again: the same call twice, without caches, in other processes, with one thread (docs/batches.md)."""
 
+import dataclasses
 import hashlib
 import os
 import subprocess
@@ -81,3 +82,43 @@ def test_another_dt_compiles_nothing():
         np.testing.assert_allclose(many.q[0], alone.q, atol=1e-5)
         programs.append([module._rollout._cache_size() for module in (rollout, batch, explicit)])
     assert programs[0] == programs[1] == programs[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ramp:
+    """A torque t − 4096 s on every joint."""
+
+    couples_joints = False
+
+    def load(self, model, at):
+        return pbad.Load(tau=jnp.full(model.nv, at.time - 4096))
+
+
+jax.tree_util.register_dataclass(Ramp, [], [])
+
+
+@pytest.mark.parametrize("explicit", [False, True], ids=["radau1", "explicit"])
+def test_the_clock_goes_on_where_a_step_is_less_than_a_digit_of_it(explicit):
+    """In single precision a step of 1e-4 s at 4096 s; a torque that grows with time shows what forces see of it."""
+    n, dt = 2000, 1e-4
+    link = pbad.Body("b", 1.0, inertia=np.eye(3), joints=[pbad.Joint("hinge")])
+    model = pbad.with_forces(pbad.build_model([link], gravity=(0, 0, 0), dtype=np.float32), Ramp())
+    step = pbad.newton_euler.make_step(dt) if explicit else pbad.make_step(pbad.Options(dt=dt, scheme="radau1"))
+
+    def body(state, _):
+        state, info = step(model, state)
+        return state, info.status
+
+    start = pbad.make_state(model, time=4096.0)
+    end, status = jax.jit(lambda s: jax.lax.scan(body, s, None, n))(start)
+    assert np.all(status == 0)
+    assert abs(float(end.time) - 4096 - n * dt) < 4e-4  # its digits are 5e-4
+    np.testing.assert_allclose(end.v, 0.5 * (n * dt) ** 2, rtol=0.02)
+    if not explicit:
+        options = pbad.Options(dt=dt, scheme="radau1")
+        states = jax.tree.map(lambda x: x[None], end)
+        for time in (
+            pbad.rollout(model, end, n_steps=n, options=options, progress=False)[0].time,
+            pbad.rollout_batch(model, states, n_steps=n, options=options)[0].time[0],
+        ):
+            assert abs(float(time[-1]) - 4096 - 2 * n * dt) < 4e-4

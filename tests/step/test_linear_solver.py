@@ -1,5 +1,7 @@
 """Steps by tree sweeps equal steps by dense factorisation; so do the residual and the matrix they start from."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -74,3 +76,24 @@ def test_loops_are_not_for_the_tree_solve(monkeypatch):
         jax.eval_shape(pbad.make_step(pbad.Options(dt=0.01, scheme="radau1", linear_solver="tree")), loop, state)
     words = [options.resolve(pbad.Options(dt=0.01, scheme="radau1"), m).recurrence for m in (chain, loop)]
     assert words == ["sweeps", "parallel"]
+
+
+@pytest.mark.parametrize("linear_solver", ["dense", "tree"])
+def test_a_mass_matrix_that_is_not_positive_definite_is_no_success(linear_solver):
+    """Masses of the wrong sign, of all links or one, or an armature; and a total mass that is negative."""
+    model = pbad.chain(3, joint="hinge")
+    S, armature = model.second_moment, model.armature
+    wrong = [(S, armature), (-S, armature), (S.at[1].multiply(-5), armature), (S, armature - 50)]
+    wrong = [*wrong, (-1e-3 * S, armature + 50)]  # positive definite, but no residual can be measured in it
+    step = pbad.make_step(pbad.Options(dt=0.01, scheme="radau1", linear_solver=linear_solver))
+
+    def one(S, armature, v, gravity):
+        changed = dataclasses.replace(model, second_moment=S, armature=armature, gravity=gravity)
+        return step(changed, pbad.make_state(model, v=v))
+
+    moments, armatures = (jnp.stack(x) for x in zip(*wrong))
+    for v, gravity in ((jnp.ones(3, DTYPE), model.gravity), (jnp.zeros(3, DTYPE), 0 * model.gravity)):
+        state, info = jax.jit(jax.vmap(one, (0, 0, None, None)))(moments, armatures, v, gravity)
+        np.testing.assert_array_equal(np.asarray(info.status) == pbad.Status.CONVERGED, [1, 0, 0, 0, 0])
+        assert np.all(np.asarray(info.status)[1:4] == pbad.Status.NONFINITE_EVAL)
+        np.testing.assert_array_equal(state.q[1:], np.zeros((4, 3)))

@@ -42,13 +42,40 @@ OTHER = arm(second=Body("foot", 1.0, inertia=I3, parent=0, joints=[Joint("ball",
 STEP = jax.jit(pbad.make_step(Options(dt=0.01)))
 
 
+PD = pbad.forces.pd_drive(MODEL, "elbow", 1, 1)
+
+
+def changed(**arrays):
+    return dataclasses.replace(MODEL, **arrays)
+
+
+def in_jit(make):
+    """Makes a force of a model whose masses and q0 are traced."""
+    return jax.jit(lambda x: make(changed(second_moment=x * MODEL.second_moment, q0=x * MODEL.q0)).u)(1.0)
+
+
 def child(**kwargs):
     return arm(second=Body("hand", 1.0, inertia=I3, **{"parent": 0, "joints": [Joint("hinge", name="w")], **kwargs}))
 
 
+def collinear():
+    """Two hinges in one line, and nothing between them."""
+    return arm(0, 0 * I3, second=Body("hand", 1.0, inertia=I3, parent=0, joints=[Joint("hinge", name="w")]))
+
+
 def rollout(**kwargs):
     kwargs = {"n_steps": 2, "options": Options(dt=0.01), "progress": False, **kwargs}
-    return pbad.rollout(MODEL, kwargs.pop("state", pbad.make_state(MODEL)), **kwargs)
+    return pbad.rollout(kwargs.pop("model", MODEL), kwargs.pop("state", pbad.make_state(MODEL)), **kwargs)
+
+
+def rolled(controls, lanes=2):
+    states = jax.tree.map(lambda x: jnp.stack([x] * 2)[:lanes], pbad.make_state(MODEL))
+    return pbad.rollout_batch(MODEL, states, controls, 2, Options(dt=0.01))
+
+
+def step_of(dt, step=None):
+    step = step or pbad.make_step(Options(dt=0.01))
+    return step(MODEL, pbad.make_state(MODEL), None, dt)
 
 
 def q_of(*x):
@@ -129,6 +156,13 @@ RAISES = [
     ("23", lambda: Options(dt=-0.1), OptionError, ["dt", "-0.1", "positive"]),
     ("23", lambda: Options(dt=NAN), OptionError, ["dt", "nan"]),
     ("23", lambda: Options(dt=INF), OptionError, ["dt", "inf", "finite"]),
+    ("23", lambda: step_of(-0.01), OptionError, ["dt", "-0.01", "positive"]),
+    ("23", lambda: step_of(0), OptionError, ["dt", "0", "positive"]),
+    ("23", lambda: step_of(jnp.asarray(NAN)), OptionError, ["dt", "nan", "finite"]),
+    ("23", lambda: step_of(np.float32(INF)), OptionError, ["dt", "inf", "finite"]),
+    ("23", lambda: step_of(np.ones(2)), OptionError, ["dt", "(2,)", "one number"]),
+    ("23", lambda: step_of("fast"), OptionError, ["dt", "'fast'", "number"]),
+    ("23", lambda: step_of(-0.01, pbad.newton_euler.make_step(0.01)), OptionError, ["dt", "-0.01", "positive"]),
     ("24", lambda: Options(dt=[0.1]), OptionError, ["dt", "[0.1]", "list"]),
     ("24", lambda: Options(dt=True), OptionError, ["dt", "bool"]),
     ("25", lambda: pbad.legendre(2.5), OptionError, ["2.5"]),
@@ -185,6 +219,40 @@ RAISES = [
     ("56", lambda: rollout(n_steps=1.5), OptionError, ["n_steps", "1.5"]),
     ("56", lambda: rollout(n_steps=None), OptionError, ["n_steps"]),
     ("56", lambda: rollout(options=None), OptionError, ["options"]),
+    ("1", collinear, ModelError, ["'arm'", "'elbow'", "let go", "one line", "armature"]),
+    ("1", lambda: arm(mass=1e-310, inertia=1e-312 * I3), ModelError, ["'arm'", "'elbow'", "1e-312"]),
+    ("1", lambda: arm(mass=1e-41, inertia=1e-41 * I3, dtype=np.float32), ModelError, ["'arm'", "'elbow'", "1e-41"]),
+    ("1", lambda: arm(mass=0, inertia=0 * I3, joint=Joint("hinge", armature=1)), ModelError,
+     ["add up to 0 kg", "'arm'"]),
+    ("36", lambda: rollout(controls="fast"), StateError, ["controls", "'fast'", "numbers"]),
+    ("36", lambda: rollout(controls=np.zeros((2, 3))), StateError, ["(2, 3)", "(T, 1)", "motor"]),
+    ("36", lambda: rolled(np.zeros((2, 3))), StateError, ["(2, 3)", "(T, 1)", "motor"]),
+    ("36", lambda: rolled(lambda state: jnp.zeros(3)), StateError, ["(3,)", "(1,)", "motor"]),
+    ("56", lambda: rolled(None, lanes=0), StateError, ["(0, 5)", "lanes ≥ 1"]),
+    ("52", lambda: STEP(changed(gravity=None), pbad.make_state(MODEL)), ModelError, ["gravity", "None", "(3,)"]),
+    ("52", lambda: pbad.make_step(Options(dt=0.01))(changed(second_moment="heavy"), pbad.make_state(MODEL)), ModelError,
+     ["second_moment", "'heavy'", "(2, 4, 4)"]),
+    ("52", lambda: rollout(model=changed(q0=[1, 2, 3])), ModelError, ["q0", "[1, 2, 3]", "(5,)"]),
+    ("52", lambda: rollout(model=changed(armature=np.zeros(3))), ModelError, ["armature", "(3,)", "(4,)"]),
+    ("52", lambda: rollout(model=changed(forces=(pbad.forces.drag("a lot"),))), ModelError, ["rate", "'a lot'"]),
+    ("52", lambda: rollout(model=changed(forces=(dataclasses.replace(PD, kp="stiff"),))), ModelError,
+     ["forces[0].kp", "'stiff'"]),
+    ("52", lambda: pbad.with_forces(MODEL, dataclasses.replace(PD, kp="stiff")), ModelError,
+     ["kp", "PDDrive", "'stiff'"]),
+    ("21", lambda: pbad.forces.pd_drive(MODEL, None, [1, 2, -3, 4], 1), ModelError, ["kp", "'wrist'", "-3", "≥ 0"]),
+    ("21", lambda: pbad.forces.pd_drive(MODEL, None, 1, np.ones(3)), ModelError,
+     ["kd", "(3,)", "1 of 'elbow', 3 of 'wrist'"]),
+    ("21", lambda: pbad.forces.pd_drive(MODEL, None, 1, 1, target=[0, NAN, 0, 0, 0]), ModelError,
+     ["target", "'wrist'", "nan"]),
+    ("21", lambda: pbad.forces.pd_drive(MODEL, None, 1, 1, target=[0, 1]), ModelError,
+     ["target", "(2,)", "4 of 'wrist'"]),
+    *(("53", lambda make=make: in_jit(make), ModelError, ["traced", "outside jit"]) for make in (
+        lambda m: pbad.forces.contact(m, points=pbad.forces.points_on(m, "hand", (0, 0, 0))),
+        lambda m: pbad.forces.connect(m, "hand"),
+        lambda m: pbad.forces.wrench(m, "hand", force=(1, 0, 0)),
+        lambda m: pbad.forces.pd_drive(m, None, 1, 1),
+        lambda m: pbad.forces.inertia_boxes(m, 1, 1),
+    )),
     ("-", lambda: pbad.make_step(0.05), OptionError, ["Options", "float"]),
     ("-", lambda: pbad.chain(0), ModelError, ["0", "≥ 1"]),
     ("-", lambda: pbad.chain(3, mass=-1), ModelError, ["mass", "-1"]),
@@ -259,14 +327,14 @@ def test_row_30_and_33_states_are_cast_to_the_model():
 
 # --- what happens inside jit is a status -------------------------------------------------------------------
 
-BATCH = jax.jit(jax.vmap(pbad.make_step(Options(dt=0.01)), in_axes=(0, 0, 0)))
+BATCH = jax.jit(jax.vmap(pbad.make_step(Options(dt=0.01)), in_axes=(0, 0, 0, 0)))
 
 
 def lanes(n=4):
     rng = np.random.default_rng(0)
     model = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape)), MODEL)
     state = jax.vmap(lambda v: pbad.make_state(MODEL, v=v))(jnp.asarray(rng.normal(size=(n, 4)), DTYPE))
-    return model, state, jnp.asarray(rng.normal(size=(n, 1)), DTYPE)
+    return model, state, jnp.asarray(rng.normal(size=(n, 1)), DTYPE), jnp.full(n, 0.01, DTYPE)
 
 
 def poison(x, lane, value=NAN):
@@ -274,22 +342,28 @@ def poison(x, lane, value=NAN):
 
 
 @pytest.mark.parametrize(
-    "row, what",
-    [("35", "q"), ("35", "v"), ("37", "control"), ("52", "mass"), ("52", "gravity"), ("52", "armature")],
+    "row, what, value",
+    [
+        *(("35", "q", NAN), ("35", "v", NAN), ("37", "control", NAN)),
+        *(("52", "mass", NAN), ("52", "gravity", NAN), ("52", "armature", NAN)),
+        *(("23", "dt", x) for x in (NAN, INF, 0.0, -0.01)),
+    ],
 )
-def test_a_bad_lane_gets_a_status_and_no_other_lane_changes(row, what):
-    model, state, control = lanes()
-    good, good_info = BATCH(model, state, control)
+def test_a_bad_lane_gets_a_status_and_no_other_lane_changes(row, what, value):
+    model, state, control, dt = lanes()
+    good, good_info = BATCH(model, state, control, dt)
     assert np.all(np.asarray(good_info.status) == Status.CONVERGED)
     before = state
     if what == "control":
         control = poison(control, 2)
+    elif what == "dt":
+        dt = poison(dt, 2, value)
     elif what in ("q", "v"):
         state = dataclasses.replace(state, **{what: poison(getattr(state, what), 2)})
     else:
         field = "second_moment" if what == "mass" else what
         model = dataclasses.replace(model, **{field: poison(getattr(model, field), 2)})
-    bad, info = BATCH(model, state, control)
+    bad, info = BATCH(model, state, control, dt)
     assert int(info.status[2]) == Status.NONFINITE_INPUT, (row, what, info.status)
     healthy = np.array([0, 1, 3])
     for a, b in zip(jax.tree.leaves((good, good_info)), jax.tree.leaves((bad, info))):
@@ -297,7 +371,8 @@ def test_a_bad_lane_gets_a_status_and_no_other_lane_changes(row, what):
     if what not in ("q", "v"):  # the last good state is kept
         np.testing.assert_array_equal(bad.q[2], before.q[2])
         np.testing.assert_array_equal(bad.v[2], before.v[2])
-    again, info = BATCH(*lanes()[:1], bad, lanes()[2])
+        np.testing.assert_array_equal(bad.time[2], before.time[2])
+    again, info = BATCH(*lanes()[:1], bad, *lanes()[2:])
     assert int(info.status[2]) == Status.FROZEN
 
 

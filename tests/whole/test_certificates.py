@@ -395,6 +395,20 @@ def test_a_frozen_lane_stays_frozen():
     assert after.time == 0
 
 
+@pytest.mark.parametrize("on_failure", ["freeze", slow("substep")])
+def test_a_history_that_the_rates_do_not_explain(on_failure):
+    """Of another state, say: no step goes on from it; in parts it is made without."""
+    model = pbad.chain(1, joint="hinge")
+    state = pbad.make_state(model, v=[1.0])
+    step = jax.jit(pbad.make_step(pbad.Options(dt=0.01, scheme="legendre2", on_failure=on_failure)))
+    after, info = step(model, dataclasses.replace(state, history=state.q - 3e5, has_history=jnp.asarray(True)))
+    if on_failure == "freeze":
+        assert info.status == S.BRANCH and info.iterations == 0
+        np.testing.assert_array_equal(after.q, state.q)
+    else:
+        assert info.status == S.CONVERGED and info.substeps > 1 and abs(float(after.q[0]) - 0.01) < 1e-4
+
+
 # --- steps in parts ------------------------------------------------------------------------------------------
 
 EASY = pbad.Options(dt=0.1, scheme="radau2", max_iterations=5)
