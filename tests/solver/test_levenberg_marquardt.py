@@ -199,7 +199,7 @@ def test_accepted_steps_lower_the_norm_or_the_simplified_correction(x0):
 
 
 def test_a_root_is_corrected_by_its_residual():
-    """Where the matrix is so small that the tolerance allows any x, the first correction leaves 0.08, the last 0.013."""
+    """A matrix so small that the tolerance allows any x: the first correction leaves 0.08, the last one 0.013."""
     problem, root = problem_of(lambda x: 1e-4 * (x + 0.1 * x**2 - 1.0), n=2), (np.sqrt(1.4) - 1.0) / 0.2
     found = solve(problem, lm.Settings(1e-3, 100), starts(2.0, 2.0))
     assert found.status == Status.CONVERGED and int(found.iterations) == 1
