@@ -114,8 +114,9 @@ def connect(
         point: (3,) m in the frame of `body`.
         other_point: (3,) m in the frame of `other`; default where `point` is at the reference configuration q0.
         **how: stiffness N/m or time_constant s (default 0.005; stiffness = mass/time_constant², of the lighter of both
-            bodies with all they carry), damping N s/m (default critical), at: "stages" (default), where radau and legendre make no energy at any stiffness;
-            "step", one implicit impulse a step, for dt beyond 0.2 time_constant with variational().
+            bodies with all they carry), damping N s/m (default critical), at: "stages" (default), where radau makes no
+            energy at any stiffness; "step", one implicit impulse a step, which does in large steps, but which
+            variational() needs beyond a dt of about time_constant/2.
 
     Raises:
         ModelError: unknown bodies, a body with itself, bad numbers.

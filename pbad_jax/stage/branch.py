@@ -2,15 +2,17 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from pbad_jax.atom import operator
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import batched, rotations
 from pbad_jax.model.model import Model
 
-# rad a step from which a root's matrix is looked at. Below, an unstable force at a large dt may look like a fold: with one
-# unknown configuration one that grows by e in a step, with several by e^2.4.
+# rad a step from which a root's matrix is looked at. Below, an unstable force at a large dt may look like a fold: where
+# one configuration is unknown one that grows by e in a step, where several are by e^2.4
 LARGE_TURN, LARGE_TURN_OF_SEVERAL = 1.0, 0.5
+LONGEST_TURN = 2 * np.pi  # rad a step; beyond, how many turns there were is a guess
 
 
 def turns_far(model: Model, z: jax.Array) -> jax.Array:
@@ -23,8 +25,8 @@ def is_connected(model: Model, metric: batched.CholeskyFactor | None, D: jax.Arr
 
     One unknown configuration: J has to be positive definite (its symmetric part; that is, the root minimises the
     energy). Several: (D ⊗ mass)⁻¹ J has to have all its eigenvalues to the right of the imaginary axis. At dt = 0 it is
-    D⁻¹C ⊗ 1, for radau D itself, with a spring D + (ω dt)² D⁻¹: to the right for all schemes that there are. Other roots
-    are saddles and maxima, with eigenvalues to the left: often two, which the sign of det J does not tell.
+    D⁻¹C ⊗ 1, for radau D itself, with a spring D + (ω dt)² D⁻¹: to the right for all schemes that there are. Other
+    roots are saddles and maxima, with eigenvalues to the left: often two, which the sign of det J does not tell.
 
     Args:
         metric: of the mass matrix; None where J is for the sweeps. D: (m,m), rate weights of the scheme.
@@ -50,18 +52,20 @@ def counts_turns(model: Model, z: jax.Array) -> jax.Array:
 def is_continuous(model: Model, dt, v_old: jax.Array, z: jax.Array, v_new: jax.Array) -> jax.Array:
     """Whether no joint has turned further than its rates before and after can explain, () bool; z (nq,), v (nv,).
 
-    A hinge may turn by the mean of both rates, plus half of each, plus half a turn; a ball likewise, plus a quarter of
-    one, as far as its rotation (at most half a turn) can tell. A slide is not asked, because positions are not periodic
-    and a far root would have a large residual energy.
+    The mean of both rates has to make less than a turn. A hinge may turn by that mean, plus half of each, plus half a
+    turn; a ball likewise, plus a quarter of one, as far as its rotation (at most half a turn) can tell. A slide is not
+    asked, because positions are not periodic and a far root would have a large residual energy.
     """
     t = tree(model.topology)
     mean, slack = 0.5 * dt * (v_old + v_new), 0.5 * jnp.abs(dt) * (jnp.abs(v_old) + jnp.abs(v_new))
     hinge, dofs = t.scalar_q[t.hinge[t.scalar_links]], t.scalar_v[t.hinge[t.scalar_links]]
     smooth = ~jnp.any(jnp.abs(z[hinge] - mean[dofs]) > slack[dofs] + jnp.pi)
+    smooth &= ~jnp.any(jnp.abs(mean[dofs]) >= LONGEST_TURN)
     if t.balls.size:
         p = rotations.quaternion_product(rotations.quaternion_exp(-mean[t.ball_v]), z[t.ball_q])
         angle = jnp.linalg.norm(rotations.quaternion_log(p), axis=-1)
         smooth &= ~jnp.any(angle > jnp.linalg.norm(slack[t.ball_v], axis=-1) + jnp.pi / 2)
+        smooth &= ~jnp.any(jnp.linalg.norm(mean[t.ball_v], axis=-1) >= LONGEST_TURN)
     return smooth
 
 
