@@ -7,11 +7,13 @@ import numpy as np
 from pbad_jax.atom import operator
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import batched, rotations
+from pbad_jax.math.batched import cond_if_any
 from pbad_jax.model.model import Model
 
 # rad a step from which a root's matrix is looked at. Below, an unstable force at a large dt may look like a fold: where
 # one configuration is unknown one that grows by e in a step, where several are by e^2.4
-LARGE_TURN, LARGE_TURN_OF_SEVERAL = 1.0, 0.5
+LARGE_TURN, LARGE_TURN_OF_SEVERAL = 1.0, 0.8
+LEANING = 0.25  # how far to the left of the axis an eigenvalue may be, where inertia alone has 2 ± 1.4i (radau(2))
 LONGEST_TURN = 2 * np.pi  # rad a step; beyond, how many turns there were is a guess
 
 
@@ -35,8 +37,15 @@ def is_connected(model: Model, metric: batched.CholeskyFactor | None, D: jax.Arr
         return operator.is_positive_definite(model, J)
     m, inverse = len(D), metric.inverse
     blocks = jnp.einsum("ax,ixjy,by->iajb", inverse, J.reshape(m, model.nv, m, model.nv), inverse)
-    blocks = jnp.tensordot(jnp.linalg.inv(D), blocks, axes=1)
-    return batched.eigenvalues_to_the_left(blocks.reshape(J.shape)) < 0.5
+    table = jnp.linalg.inv(D)
+    P = jnp.tensordot(table, blocks, axes=1).reshape(J.shape)
+    weights = jnp.repeat(jnp.abs(table[-1]), model.nv)  # radau's quadrature weights, but any that are positive would do
+    sure = operator.is_positive_definite(model, weights[:, None] * P)  # by Lyapunov's theorem; one factorisation
+    return cond_if_any(~sure, lambda P: jnp.ones((), bool), _leans_to_the_right, P)
+
+
+def _leans_to_the_right(P: jax.Array) -> jax.Array:
+    return batched.eigenvalues_to_the_left(P + LEANING * jnp.eye(len(P), dtype=P.dtype)) < 0.5
 
 
 def counts_turns(model: Model, z: jax.Array) -> jax.Array:
