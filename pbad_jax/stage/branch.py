@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.atom import operator
+from pbad_jax.forces.force import acting
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import batched, rotations
 from pbad_jax.math.batched import cond_if_any
@@ -13,13 +14,15 @@ from pbad_jax.model.model import Model
 # rad a step from which a root's matrix is looked at. Below, an unstable force at a large dt may look like a fold: where
 # one configuration is unknown one that grows by e in a step, where several are by e^2.4
 LARGE_TURN, LARGE_TURN_OF_SEVERAL = 1.0, 0.8
+LARGE_TURN_OF_IMPULSES = 0.5  # stiff forces once a step have wrong roots nearer by: loops at 0.85 rad, welds before
 LEANING = 0.25  # how far to the left of the axis an eigenvalue may be, where inertia alone has 2 ± 1.4i (radau(2))
 LONGEST_TURN = 2 * np.pi  # rad a step; beyond, how many turns there were is a guess
 
 
 def turns_far(model: Model, z: jax.Array) -> jax.Array:
     """Whether a root z (m,nq) has turned some joint by so much that it may not be connected, () bool."""
-    return _largest_turn(model, z) >= (LARGE_TURN if len(z) == 1 else LARGE_TURN_OF_SEVERAL)
+    several = LARGE_TURN_OF_IMPULSES if acting(model, "step") else LARGE_TURN_OF_SEVERAL
+    return _largest_turn(model, z) >= (LARGE_TURN if len(z) == 1 else several)
 
 
 def is_connected(model: Model, metric: batched.CholeskyFactor | None, D: jax.Array, J) -> jax.Array:
