@@ -327,8 +327,9 @@ plt.show()
 # %% [markdown]
 # - **dirk** stays on its root up to 8 rad a step, the end of the picture, but falls ever further short: by 10 % from
 #   1.55 rad with dirk(2), from 2.6 rad with dirk(4).
-# - **radau(1)** and **radau(2)** stay on theirs up to 6.1 and 7.9 rad; from about a turn a step on, a step cannot know
-#   how many turns there were. radau(2) is right to 1 % up to 0.85 rad and to 10 % up to 1.6 rad.
+# - **radau(1)** and **radau(2)** stay on theirs up to the end of the picture; a step in which the mean of the rates
+#   before and after makes a turn, from 11.5 and 8.25 rad on, is refused, because it cannot know how many there were.
+#   radau(2) is right to 1 % up to 0.85 rad and to 10 % up to 1.6 rad.
 # - **radau(3)** is right to 1 % up to 1.6 rad. From 1.8 rad its root ends, and most steps fail. With
 #   `on_failure="substep"` such a step is made in parts.
 # - **radau(1)** and **legendre(2)** lag by 10 % from 0.65 and 0.35 rad on. **legendre(2)** loses its root at 2.0 rad,

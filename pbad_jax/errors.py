@@ -86,6 +86,6 @@ _ADVICE = {
     Status.NONFINITE_EVAL: (
         "The equations gave NaN or inf: look for overflowing forces and for masses ≤ 0, or halve dt."
     ),
-    Status.BRANCH: "The root found is not continuous with the last step: halve dt, or take radau(1) or radau(2).",
+    Status.BRANCH: "The root found is not continuous with the last step, or a joint makes a turn in it: halve dt.",
     Status.FROZEN: "An earlier step of this lane failed and its last good state is kept: start from a new state.",
 }

@@ -38,7 +38,7 @@ class Attachment:
     stiffness: jax.Array  # (c,) N/m, or N m for directions
     damping: jax.Array  # (c,) N s/m
     links: tuple[tuple[int, int], ...]
-    at: str = "step"
+    at: str = "stages"
     conservative: bool = False
 
     def gap(self, model: Model, at: Instant) -> jax.Array:
@@ -79,7 +79,7 @@ class Anchor:
     stiffness: jax.Array  # (c,)
     damping: jax.Array  # (c,)
     links: tuple[int, ...]
-    at: str = "step"
+    at: str = "stages"
     conservative: bool = False
 
     def gap(self, model: Model, at: Instant) -> jax.Array:
@@ -114,7 +114,9 @@ def connect(
         point: (3,) m in the frame of `body`.
         other_point: (3,) m in the frame of `other`; default where `point` is at the reference configuration q0.
         **how: stiffness N/m or time_constant s (default 0.005; stiffness = mass/time_constant², of the lighter of both
-            bodies with all they carry), damping N s/m (default critical), at ("step" or "stages").
+            bodies with all they carry), damping N s/m (default critical), at: "stages" (default), where radau makes no
+            energy at any stiffness; "step", one implicit impulse a step, which does in large steps, but which
+            variational() needs beyond a dt of about time_constant/2.
 
     Raises:
         ModelError: unknown bodies, a body with itself, bad numbers.
@@ -151,7 +153,7 @@ def _attach(model: Model, body, other, point, other_point, levers: tuple, how: d
     scale = np.array([1.0, *(l**2 / 2 for l in levers for _ in range(3))])
 
     leaf = checks.leaf(model.dtype)
-    at = checks.one_of(how.get("at", "step"), ("step", "stages"), f"at of {kind}")
+    at = checks.one_of(how.get("at", "stages"), ("step", "stages"), f"at of {kind}")
     u, k, c, bare = np.stack(u), k * scale, c * scale, c == 0
     if b is None:
         return Anchor(leaf(u[:, 0]), leaf(u[:, 1, :3]), leaf(k), leaf(c), (a,) * len(u), at, bare)

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.custom_batching import custom_vmap
 
 from pbad_jax.math.precision import with_all_bits
@@ -22,6 +21,7 @@ SOLVE_ALONE, CHOLESKY_ALONE = 24, 10  # unknowns from which on a CPU takes lanes
 LARGEST_SUBSTITUTION = 32  # unknowns; from 40 on OpenBLAS starts threads, which costs it more than the work
 PANELS = 8  # loops that the written-out elimination consists of, at most; finished columns are dropped between them
 SMALLEST_PANEL = 8
+SIGN_ITERATIONS, SETTLED = 20, 0.05  # of the matrix sign function: at most, and the relative change that ends them
 
 
 def solve(A: jax.Array, b: jax.Array) -> jax.Array:
@@ -85,46 +85,51 @@ def in_turn(f: Callable, *lanes):
 
 def _eliminated(A: jax.Array, b: jax.Array) -> jax.Array:
     """A⁻¹ b for lanes of b, (B,n) or (B,n,k)."""
-    return eliminate(A, b)[0] if b.ndim == 3 else eliminate(A, b[..., None])[0][..., 0]
+    return eliminate(A, b) if b.ndim == 3 else eliminate(A, b[..., None])[..., 0]
 
 
-@custom_vmap
-def sign_of_determinant(A: jax.Array) -> jax.Array:
-    """−1, 0 or 1, () of A's dtype; NaN where A is not finite. A: (n,n)."""
-    return _sign_by_lu(A)
+def eigenvalues_to_the_left(A: jax.Array) -> jax.Array:
+    """How many eigenvalues of A (n,n) have a negative real part, () of A's dtype; NaN where A is singular.
+
+    By the trace of the matrix sign function: Newton's iteration X ← (X + X⁻¹)/2 takes every eigenvalue to ±1, scaled as
+    in Higham, Functions of Matrices (2008), section 5.5. JAX has no general eigensolver that runs on every device.
+    """
+    n = A.shape[0]
+    eye = jnp.eye(n, dtype=A.dtype)
+
+    def unsettled(state):
+        _, change, count = state
+        return (change > SETTLED) & (count < SIGN_ITERATIONS)
+
+    def one(state):
+        X, _, count = state
+        inverse = solve(X, eye)
+        size = jnp.linalg.norm(X)
+        scale = jnp.sqrt(jnp.linalg.norm(inverse) / size)
+        new = 0.5 * (scale * X + inverse / scale)
+        return new, jnp.linalg.norm(new - X) / size, count + 1
+
+    X, _, _ = jax.lax.while_loop(unsettled, one, (A, jnp.full((), jnp.inf, A.dtype), 0))
+    return 0.5 * (n - jnp.trace(X))
 
 
-def _sign_by_lu(A: jax.Array) -> jax.Array:
-    lu, pivots, _ = jax.lax.linalg.lu(A)
-    swaps = jnp.sum(pivots != jnp.arange(A.shape[0]))
-    return jnp.prod(jnp.sign(jnp.diagonal(lu))) * (1 - 2 * (swaps % 2))
-
-
-@sign_of_determinant.def_vmap
-def _sign_lanes(axis_size, in_batched, A):
-    del axis_size, in_batched
-    at_once = lambda A: eliminate(A, A[..., :0])[1]  # noqa: E731
-    return jax.lax.platform_dependent(A, cuda=jax.vmap(_sign_by_lu), default=at_once), True
-
-
-def eliminate(A: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A⁻¹ b (B,n,k) and the sign of det A (B,) for lanes A (B,n,n), b (B,n,k), by Gauss-Jordan elimination.
+def eliminate(A: jax.Array, b: jax.Array) -> jax.Array:
+    """A⁻¹ b (B,n,k) for lanes A (B,n,n), b (B,n,k), by Gauss-Jordan elimination.
 
     Pivots are the largest of their column. Rows are not exchanged: each keeps its place, and the order in which they
     were chosen is applied at the end.
     """
     lanes, n = A.shape[:2]
     if n == 0:
-        return b, jnp.ones(lanes, A.dtype)
+        return b
     panel = max(SMALLEST_PANEL, -(-n // PANELS))
     W = jnp.concatenate([A, b], axis=-1)  # columns from the first unfinished one on
     used = jnp.zeros((lanes, n), bool)
     order = jnp.zeros((lanes, n), jnp.int32)
-    sign = jnp.ones(lanes, A.dtype)
     for first in range(0, n, panel):
 
         def column(k, state, first=first):
-            W, used, order, sign = state
+            W, used, order = state
             c = jax.lax.dynamic_index_in_dim(W, k - first, 2, keepdims=False)
             p = jnp.argmax(jnp.where(used, -1.0, jnp.abs(c)), axis=1)
             chosen = jnp.arange(n)[None] == p[:, None]
@@ -133,14 +138,12 @@ def eliminate(A: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
             multiple = jnp.where(chosen, pivot - 1.0, c)  # leaves the chosen row divided by its pivot
             W = W - multiple[:, :, None] * (row / pivot)[:, None, :]
             order = jax.lax.dynamic_update_index_in_dim(order, p.astype(jnp.int32), k, 1)
-            return W, used | chosen, order, sign * jnp.sign(pivot[:, 0])
+            return W, used | chosen, order
 
         last = min(n, first + panel)
-        W, used, order, sign = jax.lax.fori_loop(first, last, column, (W, used, order, sign))
+        W, used, order = jax.lax.fori_loop(first, last, column, (W, used, order))
         W = W[:, :, last - first :]
-    later = np.triu(np.ones((n, n), bool), 1)
-    inversions = jnp.sum(later[None] & (order[:, :, None] > order[:, None, :]), axis=(1, 2))
-    return jnp.take_along_axis(W, order[:, :, None], axis=1), sign * (1 - 2 * (inversions % 2))
+    return jnp.take_along_axis(W, order[:, :, None], axis=1)
 
 
 class CholeskyFactor(NamedTuple):

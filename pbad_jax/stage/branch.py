@@ -7,43 +7,74 @@ import numpy as np
 from pbad_jax.atom import operator
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import batched, rotations
+from pbad_jax.math.batched import cond_if_any
 from pbad_jax.model.model import Model
 
-LARGE_TURN = 1.0  # rad a step from which a fold matters; below, an unstable force at a large dt may look like one
+# rad a step from which a root's matrix is looked at. Below, an unstable force at a large dt may look like a fold: where
+# one configuration is unknown one that grows by e in a step, where several are by e^2.4
+LARGE_TURN, LARGE_TURN_OF_SEVERAL = 1.0, 0.5
+LEANING = 0.25  # how far to the left of the axis an eigenvalue may be, where inertia alone has 2 ± 1.4i (radau(2))
+LONGEST_TURN = 2 * np.pi  # rad a step; beyond, how many turns there were is a guess
 
 
 def turns_far(model: Model, z: jax.Array) -> jax.Array:
     """Whether a root z (m,nq) has turned some joint by so much that it may not be connected, () bool."""
-    return _largest_turn(model, z) >= LARGE_TURN
+    return _largest_turn(model, z) >= (LARGE_TURN if len(z) == 1 else LARGE_TURN_OF_SEVERAL)
 
 
-def is_connected(det_C: float, model: Model, J) -> jax.Array:
-    """Whether a root can be reached from dt = 0 without J becoming singular: a necessary condition, () bool.
+def is_connected(model: Model, metric: batched.CholeskyFactor | None, D: jax.Array, J) -> jax.Array:
+    """Whether a root can be the one that grows out of dt = 0, by its matrix: a necessary condition, () bool.
 
-    At dt = 0 J is C ⊗ mass. One unknown configuration: J has to be positive definite still (its symmetric part; that
-    is, the root minimises the energy). Several: det J has to have the sign that it had there. Only asked where a joint
-    has turned by more than LARGE_TURN: radau(1), say, has a root at which a fast rotor runs backwards.
+    One unknown configuration: J has to be positive definite (its symmetric part; that is, the root minimises the
+    energy). Several: (D ⊗ mass)⁻¹ J has to have all its eigenvalues to the right of the imaginary axis. At dt = 0 it is
+    D⁻¹C ⊗ 1, for radau D itself, with a spring D + (ω dt)² D⁻¹: to the right for all schemes that there are. Other
+    roots are saddles and maxima, with eigenvalues to the left: often two, which the sign of det J does not tell.
+
+    Args:
+        metric: of the mass matrix; None where J is for the sweeps. D: (m,m), rate weights of the scheme.
     """
-    if not isinstance(J, jax.Array) or J.shape[0] == model.nv:
+    if metric is None or J.shape[0] == model.nv:
         return operator.is_positive_definite(model, J)
-    return batched.sign_of_determinant(J) * np.sign(det_C) ** model.nv > 0
+    m, inverse = len(D), metric.inverse
+    blocks = jnp.einsum("ax,ixjy,by->iajb", inverse, J.reshape(m, model.nv, m, model.nv), inverse)
+    table = jnp.linalg.inv(D)
+    P = jnp.tensordot(table, blocks, axes=1).reshape(J.shape)
+    weights = jnp.repeat(jnp.abs(table[-1]), model.nv)  # radau's quadrature weights, but any that are positive would do
+    sure = operator.is_positive_definite(model, weights[:, None] * P)  # by Lyapunov's theorem; one factorisation
+    return cond_if_any(~sure, lambda P: jnp.ones((), bool), _leans_to_the_right, P)
+
+
+def _leans_to_the_right(P: jax.Array) -> jax.Array:
+    return batched.eigenvalues_to_the_left(P + LEANING * jnp.eye(len(P), dtype=P.dtype)) < 0.5
+
+
+def counts_turns(model: Model, z: jax.Array) -> jax.Array:
+    """Whether every hinge turns by less than half a turn from node to node, () bool, of the stages z (m,nq).
+
+    The transforms that the scheme joins do not change with a whole turn, so that beyond this the count is a guess.
+    """
+    t = tree(model.topology)
+    angles = z[:, t.scalar_q[t.hinge[t.scalar_links]]]
+    return jnp.all(jnp.abs(jnp.diff(angles, axis=0, prepend=0.0)) < jnp.pi)
 
 
 def is_continuous(model: Model, dt, v_old: jax.Array, z: jax.Array, v_new: jax.Array) -> jax.Array:
     """Whether no joint has turned further than its rates before and after can explain, () bool; z (nq,), v (nv,).
 
-    A hinge may turn by the mean of both rates, plus half of each, plus half a turn; a ball likewise, plus a quarter of
-    one, as far as its rotation (at most half a turn) can tell. A slide is not asked, because positions are not periodic
-    and a far root would have a large residual energy.
+    The mean of both rates has to make less than a turn. A hinge may turn by that mean, plus half of each, plus half a
+    turn; a ball likewise, plus a quarter of one, as far as its rotation (at most half a turn) can tell. A slide is not
+    asked, because positions are not periodic and a far root would have a large residual energy.
     """
     t = tree(model.topology)
     mean, slack = 0.5 * dt * (v_old + v_new), 0.5 * jnp.abs(dt) * (jnp.abs(v_old) + jnp.abs(v_new))
     hinge, dofs = t.scalar_q[t.hinge[t.scalar_links]], t.scalar_v[t.hinge[t.scalar_links]]
     smooth = ~jnp.any(jnp.abs(z[hinge] - mean[dofs]) > slack[dofs] + jnp.pi)
+    smooth &= ~jnp.any(jnp.abs(mean[dofs]) >= LONGEST_TURN)
     if t.balls.size:
         p = rotations.quaternion_product(rotations.quaternion_exp(-mean[t.ball_v]), z[t.ball_q])
         angle = jnp.linalg.norm(rotations.quaternion_log(p), axis=-1)
         smooth &= ~jnp.any(angle > jnp.linalg.norm(slack[t.ball_v], axis=-1) + jnp.pi / 2)
+        smooth &= ~jnp.any(jnp.linalg.norm(mean[t.ball_v], axis=-1) >= LONGEST_TURN)
     return smooth
 
 

@@ -171,9 +171,9 @@ class StageProblem:
         return branch.turns_far(self.model, x)
 
     def is_on_branch(self, x: jax.Array, J) -> jax.Array:
-        """Whether J says that the root is connected with h = 0."""
-        del x
-        return branch.is_connected(float(np.linalg.det(self.C)), self.model, J)
+        """Whether J says that the root is connected with h = 0, and its turns can be counted."""
+        D = self.eq.D if len(self.C) > 1 else jnp.ones((1, 1), x.dtype)
+        return branch.counts_turns(self.model, x) & branch.is_connected(self.model, self.start.metric, D, J)
 
     def whiten(self, r: jax.Array) -> jax.Array:
         """L⁻¹ r of every stage."""

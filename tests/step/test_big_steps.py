@@ -263,3 +263,65 @@ def test_a_fast_rotor_is_never_sent_backwards(scheme):
         assert np.all(states.v > 0) and np.all(states.v[:, 0] < speeds)
         if scheme == "radau1":
             np.testing.assert_allclose(states.q[:, 0], np.arctan(speeds), atol=1e-9)
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize("scheme", ["radau1", "radau2", thorough("radau3"), thorough("dirk2")])
+def test_a_rotor_of_many_turns_a_step_is_right_or_refused(scheme):
+    """From 12.2 rad a step on radau(2) found roots at which the rotor runs backwards, or a whole turn too far."""
+    body = pbad.Body("rod", 1.0, com=(0, 0, -0.5), inertia=0.1 * np.eye(3), joints=[pbad.Joint("hinge", (1, 0, 0))])
+    model = pbad.build_model([body], gravity=(0, 0, 0))
+    speeds = np.arange(0.25, 30, 0.25)
+    step = pbad.make_step(pbad.Options(1.0, scheme))
+    states, info = jax.jit(jax.vmap(lambda v: step(model, pbad.make_state(model, [0.0], v[None]))))(speeds)
+    q, v, good = np.asarray(states.q[:, 0]), np.asarray(states.v[:, 0]), np.asarray(info.status) == 0
+    print(scheme, "converged up to", speeds[good].max(), "rad, turned", q[good].max())
+    assert np.all((v > 0) & (v < speeds) & (q < 1.5 * np.pi) | ~good)
+    assert not np.any(good & ((speeds + v) / 2 >= 2 * np.pi)), "more than a turn a step cannot be counted"
+    assert set(np.asarray(info.status)[~good]) <= {pbad.Status.BRANCH, pbad.Status.MAX_ITER, pbad.Status.STALLED}
+    if scheme in ("radau1", "radau2"):
+        assert np.all(good | ((speeds + v) / 2 > 6))
+
+
+@pytest.mark.float64
+@pytest.mark.slow
+def test_steps_of_several_radians_make_no_energy():
+    """A tree with springs: seven of these steps ended CONVERGED at a saddle, with up to 2.1 times the energy."""
+    joints = [
+        pbad.Joint("hinge", (1, 0, 0), stiffness=5.0),
+        pbad.Joint("universal", stiffness=3.0),
+        pbad.Joint("hinge", (0, 1, 0), stiffness=2.0),
+        pbad.Joint("ball", stiffness=2.0),
+    ]
+    inertia, parents = np.diag([0.09, 0.09, 0.01]), (None, 0, 0, 1)
+    model = pbad.build_model(
+        [
+            pbad.Body(f"l{i}", 1.0, (0, 0, -0.5), inertia, p, (0, 0, 0 if i == 0 else -1.0), joints=[joints[i]])
+            for i, p in enumerate(parents)
+        ]
+    )
+    rng = np.random.default_rng(0)
+    z = jnp.asarray(rng.normal(size=(100, model.nv)))
+    q = jax.vmap(lambda z: pbad.retract(model, model.q0, z))(z)
+    v = rng.normal(size=(100, model.nv)) * rng.uniform(1, 14, size=(100, 1))
+    dt = np.repeat([0.1, 0.2, 0.5, 1.0], 25)
+    gain, status = energies_of_lanes(model, "radau2", q, v, dt, 10, lowest=-100.0)
+    print("CONVERGED", (status == 0).sum(), "largest gain", gain[status == 0].max())
+    assert np.all(gain[status == 0] < 1e-9) and (status == 0).sum() > 600
+
+
+def energies_of_lanes(model, scheme, q, v, dt, n, lowest):
+    """What each step (lanes, n) adds to the energy above `lowest`, as a fraction of it, and its status."""
+    step = pbad.make_step(pbad.Options(1.0, scheme))
+
+    @jax.jit
+    @jax.vmap
+    def lanes(q, v, dt):
+        def one(before, _):
+            after, info = step(model, before, None, dt)
+            E0, E1 = (pbad.kinetic_energy(model, s) + pbad.potential_energy(model, s) for s in (before, after))
+            return after, ((E1 - E0) / (E0 - lowest), info.status)
+
+        return jax.lax.scan(one, pbad.make_state(model, q, v), None, length=n)[1]
+
+    return map(np.asarray, lanes(q, v, dt))
