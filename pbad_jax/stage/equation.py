@@ -16,7 +16,7 @@ dt², so that it stays finite in float32. Second derivatives are taken in expone
 which makes the matrix of a conservative system symmetric; at a root every choice of coordinates gives the same.
 
 Forces that act once a step (forces/force.py) change V_k by −dt F M⁻¹, F their field at the end of the step: their share
-of A_i is −e_i F(q_m).
+of A_i is −e_i F(q_m), half of it where step/closing_impulse.py gives the other half.
 
 The equation is written for a step of length h dt, 0 < h ≤ 1 (solver/continuation.py follows its root from h = 0): what
 is known is a polynomial in h, and h = 1 is the step itself.
@@ -183,7 +183,7 @@ def _stage_terms(
     load = scaled(_loads(model, start, eq, st, rates / dt, V / dt, dt, guide), dt)
     end, impulse = None, jnp.zeros(len(eq.nodes), z.dtype) if eq.impulse is None else eq.impulse
     if eq.impulse is not None and acting(model, "step"):
-        end = scaled(end_load(model, start, eq, st, dt, guide), dt)
+        end = scaled(end_load(model, start, eq.nodes[-1], st, dt, guide), dt)
     n_links = model.topology.n_links
 
     def acts(at_stages: Callable[[Load], jax.Array | None], like: jax.Array) -> jax.Array | None:
@@ -230,20 +230,18 @@ def _loads(
     return jax.vmap(one)(st.z, rates, st.frames, V, start.time + eq.nodes * dt, led)
 
 
-def end_load(
-    model: Model, start: StepStart, eq: StageEquation, st: StageFields, dt, guide: StageGuide | None = None
-) -> Load:
+def end_load(model: Model, start: StepStart, node, st: StageFields, dt, guide: StageGuide | None = None) -> Load:
     """What acts once a step: at its end, with the mean rates of the step."""
     led = None if guide is None else guides.at_end(guide, 1 / dt, start.origin)
-    return total_load(model, dataclasses.replace(end_instant(model, start, eq, st, dt), guide=led), "step")
+    return total_load(model, dataclasses.replace(end_instant(model, start, node, st, dt), guide=led), "step")
 
 
-def end_instant(model: Model, start: StepStart, eq: StageEquation, st: StageFields, dt) -> Instant:
-    """The end of the step, with its mean rates."""
+def end_instant(model: Model, start: StepStart, node, st: StageFields, dt) -> Instant:
+    """The last of the stages, at time k + node dt, with the mean rates from k on."""
     z, dT, f = jax.tree.map(lambda x: x[-1], (st.z, st.delta.T, st.frames))
     v = manifold.difference(model, manifold.identity_increment(model), z) / dt
     return instant_at(
-        model, start, manifold.compose_increment(model, start.q, z), v, f, dT / dt, start.time + eq.nodes[-1] * dt, dt
+        model, start, manifold.compose_increment(model, start.q, z), v, f, dT / dt, start.time + node * dt, dt
     )
 
 
@@ -298,7 +296,7 @@ def energy(model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h: A
     """
     st, dt = stages(model, start, z), h * eq.dt
     Y = _known(eq.accel, h, st.delta)
-    at = end_instant(model, start, eq, st, dt)
+    at = end_instant(model, start, eq.nodes[-1], st, dt)
     weight = joint_field.weights(model, model.armature)
     inertial = jnp.sum(matmul(0.5 * eq.C[0, 0] * st.delta.T + Y.T, model.second_moment) * st.delta.T)
     joint = jnp.sum(weight[None] * (0.5 * eq.C[0, 0] * st.delta.joint + Y.joint) * st.delta.joint)

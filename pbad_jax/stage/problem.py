@@ -62,7 +62,7 @@ class StageProblem:
     follows_from_zero: bool = True
     evaluate: Callable = equation.evaluate
     matrix_of: Callable = newton_matrix
-    modelled_of: Callable = equation.modelled
+    modelled_of: Callable | None = equation.modelled  # None: no guide
 
     @property
     def keeps_matrix(self) -> bool:
@@ -82,8 +82,7 @@ class StageProblem:
     def _is_guided(self) -> bool:
         """Where forces with duals act; an energy is minimised without."""
         newton = self.config.method == "lm" and self.config.objective == "root"
-        led = newton and isinstance(self.eq, equation.StageEquation)
-        return led and guides.has_duals(self.model, self.eq.impulse is not None)
+        return newton and self.modelled_of is not None and guides.has_duals(self.model, self.eq.impulse is not None)
 
     def first_guide(self) -> StageGuide | None:
         """Before the first iterate."""
@@ -98,7 +97,9 @@ class StageProblem:
 
     def modelled(self, terms, r: jax.Array) -> jax.Array:
         """What the linear model has for r."""
-        return self.modelled_of(self.model, self.start, terms, r) if self._is_guided else r
+        return (
+            r if self.modelled_of is None or not self._is_guided else self.modelled_of(self.model, self.start, terms, r)
+        )
 
     def slope(self, r: jax.Array, delta: jax.Array) -> jax.Array:
         """<C⁻¹ r, δ>: without forces r grows as C ⊗ mass."""

@@ -26,7 +26,7 @@ def stage_work(model: Model, start: StepStart, eq: StageEquation, st: StageField
 
 def impulse_work(model: Model, start: StepStart, eq: StageEquation, st: StageFields) -> jax.Array:
     """The work of the forces that act once a step, over the displacements of the step, (nforces,) J."""
-    return eq.dt * power(model, equation.end_instant(model, start, eq, st, eq.dt), "step")
+    return eq.dt * power(model, equation.end_instant(model, start, eq.nodes[-1], st, eq.dt), "step")
 
 
 def power(model: Model, at: Instant, where: str, rates: tuple[jax.Array, jax.Array] | None = None) -> jax.Array:

@@ -5,11 +5,12 @@ get, and half at its end, where it decides how fast they are then, as RATTLE doe
 nonsmooth schemes do with contact (Brüls, Acary, Cardona 2014). Both obey the same law, the second with the velocities
 v⁺ that it leads to, one step further:
 
-    M (v⁺ − v⁻) = ½ dt F(q ⊕ dt v⁺, v⁺),
+    M̂ (v⁺ − v⁻) = ½ dt F(q ⊕ dt v⁺, v⁺),   M̂ = M − dt ∂τ/∂v − dt² ∂τ/∂q,
 
-M and the levers of F those at the end of the step: what radau(1) would make of these forces alone. So what lies still
-has v = 0, and not −½ g dt; an impact is plastic; a connection's velocities obey it; and nothing here adds energy that
-the law does not store. Where no such force acts v⁺ = v⁻ is a root at once.
+M, the slopes of the other forces τ and the levers of F those at the end of the step: what radau(1) would make of F, the
+other forces in a straight line about what they are. So what lies still has v = 0, and not −½ g dt, also where a stiff
+servo holds a heavy body above the light foot that is hit; an impact is plastic; and nothing here adds energy that the
+law does not store. Where no such force acts v⁺ = v⁻ is a root at once.
 """
 
 import dataclasses
@@ -18,19 +19,20 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pbad_jax.atom import operator
 from pbad_jax.dynamics import point_forces
 from pbad_jax.dynamics.instant import generalised_force
 from pbad_jax.errors import Status
-from pbad_jax.forces.force import Load, acting, acts_at, field_beyond
+from pbad_jax.forces.force import Load, acting, field_beyond, total_load
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Slopes
+from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
+from pbad_jax.math import batched
 from pbad_jax.model.model import Model
-from pbad_jax.schemes import Scheme, radau
+from pbad_jax.schemes import Scheme
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation
-from pbad_jax.stage.equation import StageEquation, StageFields, StepStart
+from pbad_jax.stage.equation import StageFields, StepStart
 from pbad_jax.stage.guide import StageGuide
 from pbad_jax.stage.matrix import weighted
 from pbad_jax.stage.problem import StageProblem, residual_scale, solve
@@ -45,20 +47,43 @@ def is_closed_by_one(model: Model, scheme: Scheme) -> bool:
     return scheme.m > 1 and not scheme.has_history and bool(acting(model, "step"))
 
 
+class ClosingEquation(NamedTuple):
+    """What the closing impulse is made of beside the end of the step; one node, as in a StageEquation."""
+
+    dt: jax.Array
+    nodes: jax.Array  # (1,)
+    impulse: jax.Array  # (1,)
+    mass: jax.Array  # (nv,nv) M̂
+
+
+class ClosingTerms(NamedTuple):
+    """What its residual and its matrix are made of: the forces' Load one step further, times (h dt)²."""
+
+    z: jax.Array  # (1,nq)
+    frames: Frames  # there, leading axis 1
+    load: Load
+    duals: tuple
+
+
 def after_closing_impulse(problem: StageProblem, found: StepResult) -> StepResult:
     """What was found of a step, with the velocities after the second half of its impulse."""
-    model, eq = problem.model, problem.eq
+    model, dt = problem.model, problem.eq.dt
     good = found.status == Status.CONVERGED
     q = manifold.compose_increment(model, problem.start.q, found.z)
-    before = dataclasses.replace(problem.start, q=q, v=found.v, time=problem.start.time + eq.dt)
+    before = dataclasses.replace(problem.start, q=q, v=found.v, time=problem.start.time + dt)
     start = equation.step_start(model, before, problem.start.control, problem.start.recurrence)
-    closing = _problem(problem, start, eq.dt)
+    eq = ClosingEquation(dt, jnp.ones(1, q.dtype), jnp.ones(1, q.dtype), effective_mass(model, start, dt))
+    once = dataclasses.replace(model, forces=tuple(acting(model, "step")))
+    newton = problem.config._replace(method="lm", objective="root", condition=False)
+    closing = StageProblem(
+        once, start, eq, dt * start.v[None], newton, evaluate=_evaluate, matrix_of=_matrix, modelled_of=_modelled
+    )
     ended, z = solve(closing, jnp.where(good, jnp.int8(lm.RUNNING), found.status))
-    v = manifold.difference(model, manifold.identity_increment(model), z[0]) / eq.dt
+    v = manifold.difference(model, manifold.identity_increment(model), z[0]) / dt
     work = found.work
     if problem.config.account:
-        same = dataclasses.replace(closing, model=model)  # all forces, for their places
-        work = work + HALF * eq.dt * _power(same, equation.stages(model, start, z), 0.5 * (start.v + v))
+        st = equation.stages(model, start, z)
+        work = work + HALF * dt * _power(model, start, dt, st, _felt(start, eq.mass, 0.5 * (start.v + v)))
     residual = jnp.maximum(found.residual, ended.attempt.norm / residual_scale(model))
     return found._replace(
         v=jnp.where(good, v, found.v),
@@ -69,71 +94,70 @@ def after_closing_impulse(problem: StageProblem, found: StepResult) -> StepResul
     )
 
 
-def _problem(problem: StageProblem, start: StepStart, dt) -> StageProblem:
-    """v⁺ as the increment dt v⁺, from the forces that act once a step alone."""
-    model = problem.model
-    once = dataclasses.replace(model, forces=tuple(f for f in model.forces if acts_at(f) == "step"))
-    eq = equation.collocation(once, radau(1), dt, start, None)
-    newton = problem.config._replace(method="lm", objective="root", condition=False)
-    return StageProblem(
-        once, start, eq, dt * start.v[None], newton, evaluate=_evaluate, matrix_of=_matrix, modelled_of=_modelled
-    )
+def opening_work(model: Model, start: StepStart, dt, st: StageFields) -> jax.Array:
+    """The work (nforces,) J of the first half, at the mean of the velocities before and after it."""
+    force = generalised_force(model, start.frames, equation.end_load(model, start, 1.0, st, dt))
+    mass = effective_mass(model, start, dt)
+    mean = start.v + 0.5 * HALF * dt * batched.solve(mass, force)
+    return HALF * dt * _power(model, start, dt, st, _felt(start, mass, mean))
 
 
-class ClosingTerms(NamedTuple):
-    """What its residual and its matrix are made of: the forces' Load one step further, times half (h dt)²."""
-
-    z: jax.Array  # (1,nq)
-    frames: transforms.Frames  # there, leading axis 1
-    load: Load
-    duals: tuple
+def _felt(start: StepStart, mass: jax.Array, v: jax.Array) -> jax.Array:
+    """The rates (nv,) with which an impulse P makes the work that it changes the kinetic energy by, P · M̂⁻ᵀ M v."""
+    assert isinstance(start.mass, jax.Array)
+    return batched.solve(mass.T, start.mass @ v)
 
 
-def _evaluate(model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h: Any, guide: StageGuide | None):
-    """h dt (M (v⁺ − v⁻) − ½ h dt F) (nv,), F at the levers of the step's end, and the ClosingTerms."""
+def effective_mass(model: Model, start: StepStart, dt) -> jax.Array:
+    """M̂ (nv,nv), kg m² or kg: what an impulse meets that the forces at the stages answer for the length of a step."""
+    at = equation.instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
+    load = equation.scaled(total_load(model, at, "stages"), dt)
+    assert isinstance(start.mass, jax.Array)  # schemes of several stages have no sweeps
+    return start.mass - _slope(model, start.frames, start.frames, load, None)
+
+
+def _slope(model: Model, here: Frames, there: Frames, load: Load, z: jax.Array | None) -> jax.Array:
+    """∂(dt² F)/∂δ (nv,nv), at the levers `here`, of a scaled load `there`; its rates are those of z, if any."""
+    slope = point_forces.total_matrix(model, here, there, list(load.point_forces), weighted(load, 1.0))
+    if load.dtau_dq is not None:
+        slope = slope + joint_field.as_matrix(load.dtau_dq)
+    if load.dtau_dv is not None:
+        slope = slope + _by_increment(model, joint_field.as_matrix(load.dtau_dv), z)
+    return slope
+
+
+def _by_increment(model: Model, by_log: jax.Array, z: jax.Array | None) -> jax.Array:
+    """A derivative (nv,nv) by log z, by z ⊕ δ."""
+    if z is None or not len(tree(model.topology).balls):
+        return by_log
+    by_z = Slopes(jnp.ones((1, 1), z.dtype), joint_field.log_slopes(model, z)[None, None])
+    return joint_field.chained(model, by_log[None], by_z)[0, 0]
+
+
+def _evaluate(model: Model, start: StepStart, eq: ClosingEquation, z: jax.Array, h: Any, guide: StageGuide | None):
+    """h dt (M̂ (v⁺ − v⁻) − ½ h dt F) (nv,), F at the levers of the step's end, and the ClosingTerms."""
     dt, st = h * eq.dt, equation.stages(model, start, z)
-    load = equation.end_load(model, start, eq, st, dt, guide)
+    load = equation.end_load(model, start, 1.0, st, dt, guide)
     force = generalised_force(model, start.frames, load, recurrence=start.recurrence)
     gained = manifold.difference(model, manifold.identity_increment(model), z[0]) - dt * start.v
     terms = ClosingTerms(z, st.frames, equation.scaled(load, dt), load.dual)
-    return start.mass @ gained - HALF * dt**2 * force, terms
+    return eq.mass @ gained - HALF * dt**2 * force, terms
 
 
-def _matrix(model: Model, start: StepStart, eq: StageEquation, t: ClosingTerms) -> jax.Array:
-    """M − ½ dt² ∂F/∂δ, all by z ⊕ δ."""
-    del eq
-    balls = joint_field.log_slopes(model, t.z[0])[None, None] if len(tree(model.topology).balls) else None
-    by_z = Slopes(jnp.ones((1, 1), t.z.dtype), balls)
+def _matrix(model: Model, start: StepStart, eq: ClosingEquation, t: ClosingTerms) -> jax.Array:
+    """M̂ − ½ dt² ∂F/∂δ, all by z ⊕ δ."""
     there = jax.tree.map(lambda x: x[0], t.frames)
-    parts = list(t.load.point_forces)
-    force = point_forces.total_matrix(model, start.frames, there, parts, weighted(t.load, 1.0))
-    by_v = start.mass
-    if t.load.dtau_dq is not None:
-        force = force + joint_field.as_matrix(t.load.dtau_dq)
-    if t.load.dtau_dv is not None:
-        by_v = by_v - HALF * joint_field.as_matrix(t.load.dtau_dv)
-    return joint_field.chained(model, by_v[None], by_z)[0, 0] - HALF * force
+    return _by_increment(model, eq.mass, t.z[0]) - HALF * _slope(model, start.frames, there, t.load, t.z[0])
 
 
 def _modelled(model: Model, start: StepStart, t: ClosingTerms, r: jax.Array) -> jax.Array:
     """The residual (nv,) that the next linear model has instead of r."""
     field = field_beyond(t.load, model.topology.n_links, "modelled")
-    beyond = jnp.zeros_like(r) if t.load.modelled_tau is None else t.load.modelled_tau
-    beyond = beyond if field is None else beyond - operator.pullback(model, start.frames, field, start.recurrence)
-    return r - HALF * beyond
+    more = t.load._replace(field=field, tau=t.load.modelled_tau, point_forces=())
+    return r - HALF * generalised_force(model, start.frames, more, recurrence=start.recurrence)
 
 
-def opening_work(problem: StageProblem, st: StageFields) -> jax.Array:
-    """The work (nforces,) J of the first half, at the mean of the velocities before and after it."""
-    model, start, eq = problem.model, problem.start, problem.eq
-    load = equation.end_load(model, start, eq, st, eq.dt)
-    force = generalised_force(model, start.frames, load, recurrence=start.recurrence)
-    mean = start.v + 0.5 * HALF * eq.dt * operator.solve(model, start.mass, force)
-    return HALF * eq.dt * _power(problem, st, mean)
-
-
-def _power(problem: StageProblem, st: StageFields, v: jax.Array) -> jax.Array:
+def _power(model: Model, start: StepStart, dt, st: StageFields, v: jax.Array) -> jax.Array:
     """Of the forces that act once a step (nforces,) W: as they are after the increments, with the rates v (nv,)."""
-    model, start = problem.model, problem.start
-    at = equation.end_instant(model, start, problem.eq, st, problem.eq.dt)
+    at = equation.end_instant(model, start, 1.0, st, dt)
     return power(model, at, "step", (v, transforms.velocity_field(model, start.frames, v)))

@@ -65,7 +65,7 @@ def end(scheme: Scheme, problem: StageProblem, found: continuation.State) -> Ste
     work = jnp.zeros(0, start.q.dtype)
     if config.account:
         work = jnp.asarray(scheme.weights, start.q.dtype) @ stage_work(model, start, eq, st)
-        work = work + (opening_work(problem, st) if closed else impulse_work(model, start, eq, st))
+        work = work + (opening_work(model, start, eq.dt, st) if closed else impulse_work(model, start, eq, st))
     result = step_result(problem, found, z[-1], v, history, work)
     return after_closing_impulse(problem, result) if closed else result
 

@@ -44,7 +44,7 @@ def apply_impulses(model: Model, config: SolverConfig, dt, start: StepStart, sta
     newton, direction = config._replace(method="lm", objective="root"), predictor.straight(eq.nodes, dt, start.v)
     found, z = solve(StageProblem(model, start, eq, direction, newton, scheme.C), status)
     st = equation.stages(model, start, z)
-    load = equation.end_load(model, start, eq, st, dt)
+    load = equation.end_load(model, start, eq.nodes[-1], st, dt)
     force = generalised_force(model, start.frames, load, recurrence=config.recurrence)
     v = start.v + dt * operator.solve(model, start.mass, force)
     work = impulse_work(model, start, eq, st) if config.account else none

@@ -44,7 +44,7 @@ def step(
     tau = generalised_force(model, start.frames, total_load(model, first, "stages"), recurrence=recurrence)
     eq = MomentumEquation(dt, jnp.ones(1, start.q.dtype), operator.times(model, start.mass, start.v), tau)
     direction = predictor.straight(eq.nodes, dt, start.v)
-    problem = StageProblem(model, start, eq, direction, config, evaluate=_evaluate, matrix_of=_matrix)
+    problem = StageProblem(model, start, eq, direction, config, evaluate=_evaluate, matrix_of=_matrix, modelled_of=None)
     found, z = solve(problem, kick.status)
     st = equation.stages(model, start, z)
     delta, f = jax.tree.map(lambda x: x[0], (st.delta, st.frames))

@@ -45,6 +45,9 @@ def bodies() -> dict[str, pbad.Model]:
     }
 
 
+FOOT = Geom("sphere", (0.05,))
+
+
 def on_ground(name, stiffness=1e5, **how) -> pbad.Model:
     model = bodies()[name]
     return pbad.with_forces(model, forces.contact(model, stiffness=stiffness, **how))
@@ -137,6 +140,27 @@ def test_resting_depth(name, scheme, stiffness, dt):
     print(f"rest {name} k={stiffness:g} dt={dt} {scheme}: {got / want - 1:.2e}")
     assert failed(r) == 0 and abs(got / want - 1) < 1e-3
     assert np.abs(r.v[-1]).max() < 1e-4 * G * dt
+
+
+@pytest.mark.parametrize("scheme", [thorough("radau1"), "radau2", thorough("radau3")])
+def test_a_stiff_leg_stands_still(scheme):
+    """10 kg held by a servo above a foot of 0.1 kg: both stop, though an impulse meets the foot alone.
+
+    The servo settles in 0.1 s; 0.05 s is 50 times as long as the foot against its damper. Nothing is done at rest.
+    """
+    up = [Joint("slide", axis=(0, 0, 1))]
+    model = pbad.build_model(
+        [
+            Body("trunk", 10.0, inertia=np.eye(3), joints=up, position=(0, 0, 0.55)),
+            Body("foot", 0.1, parent="trunk", inertia=np.eye(3) * 1e-4, position=(0, 0, -0.5), joints=up, geoms=[FOOT]),
+        ]
+    )
+    leg = model.topology.joints[1].name
+    model = pbad.with_forces(model, forces.contact(model), forces.pd_drive(model, leg, 1e4, 1e3))
+    r = run(model, pbad.make_state(model, [0.1, 0.0]), 0.05, 3.0, scheme)
+    print(f"leg {scheme}: v {r.v[-1]}")
+    assert failed(r) == 0 and abs(r.q[-1, 0]) < 0.02
+    assert np.abs(r.v[-1]).max() < 0.02 * G * 0.05
 
 
 @functools.cache
