@@ -15,8 +15,8 @@ A Load has three kinds of entries, each with the derivatives that keep the Newto
 `point_forces` writes f and both derivatives from a law of a few points, by autodiff of that law alone.
 
 Where in the step. "stages": at every stage, which keeps the scheme's order; for everything smooth. "step": one impulse
-at the start of the step, evaluated implicitly at its end with the mean rates of the step (radau(2) and radau(3): half
-of it, and half at the end); for what is stiff and one-sided (contact, limits), which inside a step longer than the
+at the start of the step, evaluated implicitly at its end with the mean rates of the step (radau(2) and radau(3): most
+of it along the step); for what is stiff and one-sided (contact, limits), which inside a step longer than the
 contact would let high orders make energy.
 """
 

@@ -16,7 +16,7 @@ dt², so that it stays finite in float32. Second derivatives are taken in expone
 which makes the matrix of a conservative system symmetric; at a root every choice of coordinates gives the same.
 
 Forces that act once a step (forces/force.py) change V_k by −dt F M⁻¹, F their field at the end of the step: their share
-of A_i is −e_i F(q_m), half of it where step/closing_impulse.py gives the other half.
+of A_i is −e_i F(q_m); step/closing_impulse.py divides it.
 
 The equation is written for a step of length h dt, 0 < h ≤ 1 (solver/continuation.py follows its root from h = 0): what
 is known is a polynomial in h, and h = 1 is the step itself.

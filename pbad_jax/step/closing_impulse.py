@@ -1,16 +1,17 @@
-"""The second half of what acts once a step: the impulse at its end, after which the velocities are told.
+"""How radau(2) and radau(3) give what acts once a step: mostly all along it, and a share at its two ends.
 
-Of the impulse dt F of radau(2) and radau(3) half is given at the start of the step, where it decides how far the bodies
-get, and half at its end, where it decides how fast they are then, as RATTLE does with constraints (Andersen 1983) and
-nonsmooth schemes do with contact (Brüls, Acary, Cardona 2014). Both obey the same law, the second with the velocities
-v⁺ that it leads to, one step further:
+The force F at the end of the step acts as one impulse dt F. All of it at the start, what lies still would fly up and
+fall through every step, and tell −½ g dt for its velocity; all of it along the step, what hits the ground would bounce
+back. So 0.8 dt F acts along the step, as a constant force at all stages, and SHARE dt F = 0.1 dt F at its start. The
+last SHARE belongs to the end of the step and to the velocities v⁺ after it, by which the law looks one step ahead:
 
-    M̂ (v⁺ − v⁻) = ½ dt F(q ⊕ dt v⁺, v⁺),   M̂ = M − dt ∂τ/∂v − dt² ∂τ/∂q,
+    M̂ (v⁺ − v⁻) = SHARE dt F(q ⊕ dt v⁺, v⁺),   M̂ = M − dt ∂τ/∂v − dt² ∂τ/∂q,
 
 M, the slopes of the other forces τ and the levers of F those at the end of the step: what radau(1) would make of F, the
-other forces in a straight line about what they are. So what lies still has v = 0, and not −½ g dt, also where a stiff
-servo holds a heavy body above the light foot that is hit; an impact is plastic; and nothing here adds energy that the
-law does not store. Where no such force acts v⁺ = v⁻ is a root at once.
+other forces in a straight line about what they are. That takes away the velocity with which a stiff law would be met,
+as nonsmooth schemes do (Brüls, Acary, Cardona 2014), so that there is nothing to bounce. At rest the three shares make
+no motion: v = 0, also where a stiff servo holds a heavy body above the light foot that is hit. Where no such force acts
+v⁺ = v⁻ is a root at once.
 """
 
 import dataclasses
@@ -39,11 +40,11 @@ from pbad_jax.stage.problem import StageProblem, residual_scale, solve
 from pbad_jax.stage.result import StepResult
 from pbad_jax.stage.work import power
 
-HALF = 0.5
+SHARE = 0.1  # of the impulse, at each end of the step
 
 
 def is_closed_by_one(model: Model, scheme: Scheme) -> bool:
-    """Whether the scheme gives half of its impulse at the end: radau(1) acts there in any case."""
+    """Whether the scheme divides its impulse: that of radau(1) is at the end in any case."""
     return scheme.m > 1 and not scheme.has_history and bool(acting(model, "step"))
 
 
@@ -65,8 +66,13 @@ class ClosingTerms(NamedTuple):
     duals: tuple
 
 
+def divided(impulse: jax.Array) -> jax.Array:
+    """The weights (m,) at the stages of an impulse at the start, less what is given along the step and at its end."""
+    return SHARE * impulse + (1 - 2 * SHARE)
+
+
 def after_closing_impulse(problem: StageProblem, found: StepResult) -> StepResult:
-    """What was found of a step, with the velocities after the second half of its impulse."""
+    """What was found of a step, with the velocities after the share of the impulse at its end."""
     model, dt = problem.model, problem.eq.dt
     good = found.status == Status.CONVERGED
     q = manifold.compose_increment(model, problem.start.q, found.z)
@@ -83,7 +89,7 @@ def after_closing_impulse(problem: StageProblem, found: StepResult) -> StepResul
     work = found.work
     if problem.config.account:
         st = equation.stages(model, start, z)
-        work = work + HALF * dt * _power(model, start, dt, st, _felt(start, eq.mass, 0.5 * (start.v + v)))
+        work = work + SHARE * dt * _power(model, start, dt, st, _felt(start, eq.mass, 0.5 * (start.v + v)))
     residual = jnp.maximum(found.residual, ended.attempt.norm / residual_scale(model))
     return found._replace(
         v=jnp.where(good, v, found.v),
@@ -94,12 +100,13 @@ def after_closing_impulse(problem: StageProblem, found: StepResult) -> StepResul
     )
 
 
-def opening_work(model: Model, start: StepStart, dt, st: StageFields) -> jax.Array:
-    """The work (nforces,) J of the first half, at the mean of the velocities before and after it."""
+def impulse_work_before(model: Model, start: StepStart, dt, st: StageFields) -> jax.Array:
+    """The work (nforces,) J of the share at the start, by the mean velocity there, and of that along the step."""
     force = generalised_force(model, start.frames, equation.end_load(model, start, 1.0, st, dt))
     mass = effective_mass(model, start, dt)
-    mean = start.v + 0.5 * HALF * dt * batched.solve(mass, force)
-    return HALF * dt * _power(model, start, dt, st, _felt(start, mass, mean))
+    mean = start.v + 0.5 * SHARE * dt * batched.solve(mass, force)
+    along = power(model, equation.end_instant(model, start, 1.0, st, dt), "step")
+    return dt * (SHARE * _power(model, start, dt, st, _felt(start, mass, mean)) + (1 - 2 * SHARE) * along)
 
 
 def _felt(start: StepStart, mass: jax.Array, v: jax.Array) -> jax.Array:
@@ -135,26 +142,26 @@ def _by_increment(model: Model, by_log: jax.Array, z: jax.Array | None) -> jax.A
 
 
 def _evaluate(model: Model, start: StepStart, eq: ClosingEquation, z: jax.Array, h: Any, guide: StageGuide | None):
-    """h dt (M̂ (v⁺ − v⁻) − ½ h dt F) (nv,), F at the levers of the step's end, and the ClosingTerms."""
+    """h dt (M̂ (v⁺ − v⁻) − SHARE h dt F) (nv,), F at the levers of the step's end, and the ClosingTerms."""
     dt, st = h * eq.dt, equation.stages(model, start, z)
     load = equation.end_load(model, start, 1.0, st, dt, guide)
     force = generalised_force(model, start.frames, load, recurrence=start.recurrence)
     gained = manifold.difference(model, manifold.identity_increment(model), z[0]) - dt * start.v
     terms = ClosingTerms(z, st.frames, equation.scaled(load, dt), load.dual)
-    return eq.mass @ gained - HALF * dt**2 * force, terms
+    return eq.mass @ gained - SHARE * dt**2 * force, terms
 
 
 def _matrix(model: Model, start: StepStart, eq: ClosingEquation, t: ClosingTerms) -> jax.Array:
-    """M̂ − ½ dt² ∂F/∂δ, all by z ⊕ δ."""
+    """M̂ − SHARE dt² ∂F/∂δ, all by z ⊕ δ."""
     there = jax.tree.map(lambda x: x[0], t.frames)
-    return _by_increment(model, eq.mass, t.z[0]) - HALF * _slope(model, start.frames, there, t.load, t.z[0])
+    return _by_increment(model, eq.mass, t.z[0]) - SHARE * _slope(model, start.frames, there, t.load, t.z[0])
 
 
 def _modelled(model: Model, start: StepStart, t: ClosingTerms, r: jax.Array) -> jax.Array:
     """The residual (nv,) that the next linear model has instead of r."""
     field = field_beyond(t.load, model.topology.n_links, "modelled")
     more = t.load._replace(field=field, tau=t.load.modelled_tau, point_forces=())
-    return r - HALF * generalised_force(model, start.frames, more, recurrence=start.recurrence)
+    return r - SHARE * generalised_force(model, start.frames, more, recurrence=start.recurrence)
 
 
 def _power(model: Model, start: StepStart, dt, st: StageFields, v: jax.Array) -> jax.Array:

@@ -22,7 +22,7 @@ from pbad_jax.stage.equation import StageEquation, StepStart
 from pbad_jax.stage.problem import SolverConfig, StageProblem, find, root
 from pbad_jax.stage.result import StepResult, step_result
 from pbad_jax.stage.work import impulse_work, stage_work
-from pbad_jax.step.closing_impulse import HALF, after_closing_impulse, is_closed_by_one, opening_work
+from pbad_jax.step.closing_impulse import after_closing_impulse, divided, impulse_work_before, is_closed_by_one
 
 
 def step(model: Model, scheme: Scheme, config: SolverConfig, dt, start: StepStart, state: State, status) -> StepResult:
@@ -41,7 +41,7 @@ def begin(
     eq = equation.collocation(model, scheme, dt, start, z_h)
     if is_closed_by_one(model, scheme):
         assert eq.impulse is not None
-        eq = eq._replace(impulse=HALF * eq.impulse)
+        eq = eq._replace(impulse=divided(eq.impulse))
     return problem_of(model, scheme, config, start, eq, predictor.along_last_step(model, scheme, eq, state)), status
 
 
@@ -65,7 +65,7 @@ def end(scheme: Scheme, problem: StageProblem, found: continuation.State) -> Ste
     work = jnp.zeros(0, start.q.dtype)
     if config.account:
         work = jnp.asarray(scheme.weights, start.q.dtype) @ stage_work(model, start, eq, st)
-        work = work + (opening_work(model, start, eq.dt, st) if closed else impulse_work(model, start, eq, st))
+        work = work + (impulse_work_before(model, start, eq.dt, st) if closed else impulse_work(model, start, eq, st))
     result = step_result(problem, found, z[-1], v, history, work)
     return after_closing_impulse(problem, result) if closed else result
 

@@ -128,7 +128,7 @@ def test_schemes_with_history_refuse_impulses():
 def test_resting_depth(name, scheme, stiffness, dt):
     """A point that bears all sinks 3/2 w, four that bear a quarter each sink w/√2, with w = mg/k the default width.
 
-    And what lies still has no velocity: radau(2) and radau(3) give half of their impulse at the end of the step.
+    And what lies still has no velocity.
 
     Damping of 1 s/m lets a small motion die as exp(−χ g t/2): e⁻¹⁹ in 4 s.
     """
@@ -146,7 +146,7 @@ def test_resting_depth(name, scheme, stiffness, dt):
 def test_a_stiff_leg_stands_still(scheme):
     """10 kg held by a servo above a foot of 0.1 kg: both stop, though an impulse meets the foot alone.
 
-    The servo settles in 0.1 s; 0.05 s is 50 times as long as the foot against its damper. Nothing is done at rest.
+    The servo settles in 0.1 s; 0.05 s is 50 times as long as the foot against its damper. It gives way by m g/kp.
     """
     up = [Joint("slide", axis=(0, 0, 1))]
     model = pbad.build_model(
@@ -159,8 +159,9 @@ def test_a_stiff_leg_stands_still(scheme):
     model = pbad.with_forces(model, forces.contact(model), forces.pd_drive(model, leg, 1e4, 1e3))
     r = run(model, pbad.make_state(model, [0.1, 0.0]), 0.05, 3.0, scheme)
     print(f"leg {scheme}: v {r.v[-1]}")
-    assert failed(r) == 0 and abs(r.q[-1, 0]) < 0.02
-    assert np.abs(r.v[-1]).max() < 0.02 * G * 0.05
+    exact = scheme == "radau1"
+    assert failed(r) == 0 and abs(r.q[-1, 1] / (10 * G / 1e4) - 1) < (1e-3 if exact else 0.2)
+    assert np.abs(r.v[-1]).max() < (1e-6 if exact else 0.06 * G * 0.05)
 
 
 @functools.cache
@@ -393,7 +394,7 @@ def test_a_ball_joint_falls_on_its_limit(scheme, dt):
     got = 2 * np.arctan2(np.linalg.norm(r.q[-1, 1:]), r.q[-1, 0]) - 0.5
     fall = r.energy[0] - r.energy[-1]
     print(f"ball limit {scheme} dt={dt}: x {x:.4f} {got / x - 1:.2e}, rise {rise(r) / fall:.2e}")
-    assert failed(r) == 0 and abs(got / x - 1) < (1e-6 if scheme == "radau1" else 1e-6 + 4 * flight(dt, 0.5 + x))
+    assert failed(r) == 0 and abs(got / x - 1) < (1e-6 if scheme == "radau1" else 1e-2)
     assert r.energy.max() <= r.energy[0] + 1e-3 * fall
 
 
