@@ -13,7 +13,7 @@ from pbad_jax.model.model import Model
 # rad a step from which a root's matrix is looked at. Below, an unstable force at a large dt may look like a fold: where
 # one configuration is unknown one that grows by e in a step, where several are by e^2.4
 LARGE_TURN, LARGE_TURN_OF_SEVERAL = 1.0, 0.5
-LEANING = 0.25  # how far to the left of the axis an eigenvalue may be, where inertia alone has 2 ± 1.4i (radau(2))
+LEANING = 0.1  # how far to the left of the axis an eigenvalue may be, where inertia alone has 2 ± 1.4i (radau(2))
 LONGEST_TURN = 2 * np.pi  # rad a step; beyond, how many turns there were is a guess
 
 
