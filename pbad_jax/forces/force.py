@@ -218,6 +218,27 @@ def _plus(a: jax.Array | None, b: jax.Array | None) -> jax.Array | None:
     return a + b
 
 
+def scaled(load: Load, dt) -> Load:
+    """A Load times dt²; what is divided by a velocity, times dt."""
+
+    def times(x, factor):
+        return None if x is None else factor * x
+
+    def pulled(p: PointForces) -> PointForces:
+        forces = {name: times(getattr(p, name), dt**2) for name in ("force", "modelled", "curving", "df_dP")}
+        return dataclasses.replace(p, **forces, df_dV=times(p.df_dV, dt))
+
+    return Load(
+        field=times(load.field, dt**2),
+        tau=times(load.tau, dt**2),
+        dtau_dq=times(load.dtau_dq, dt**2),
+        dtau_dv=times(load.dtau_dv, dt),
+        point_forces=tuple(map(pulled, load.point_forces)),
+        modelled_tau=times(load.modelled_tau, dt**2),
+        dual=load.dual,
+    )
+
+
 def field_of(load: Load, n_links: int) -> jax.Array | None:
     """All that a Load does to the links as one field (N,3,4): −Σ f ⊗ u beside its own."""
     field = load.field

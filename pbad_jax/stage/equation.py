@@ -38,12 +38,12 @@ from pbad_jax.atom.operator import Operator
 from pbad_jax.forces.force import (
     Instant,
     Load,
-    PointForces,
     Start,
     acting,
     field_beyond,
     field_of,
     instant,
+    scaled,
     total_load,
     total_potential,
 )
@@ -242,27 +242,6 @@ def end_instant(model: Model, start: StepStart, node, st: StageFields, dt) -> In
     v = manifold.difference(model, manifold.identity_increment(model), z) / dt
     return instant_at(
         model, start, manifold.compose_increment(model, start.q, z), v, f, dT / dt, start.time + node * dt, dt
-    )
-
-
-def scaled(load: Load, dt) -> Load:
-    """A Load times dt²; what is divided by a velocity, times dt."""
-
-    def times(x, factor):
-        return None if x is None else factor * x
-
-    def pulled(p: PointForces) -> PointForces:
-        forces = {name: times(getattr(p, name), dt**2) for name in ("force", "modelled", "curving", "df_dP")}
-        return dataclasses.replace(p, **forces, df_dV=times(p.df_dV, dt))
-
-    return Load(
-        field=times(load.field, dt**2),
-        tau=times(load.tau, dt**2),
-        dtau_dq=times(load.dtau_dq, dt**2),
-        dtau_dv=times(load.dtau_dv, dt),
-        point_forces=tuple(map(pulled, load.point_forces)),
-        modelled_tau=times(load.modelled_tau, dt**2),
-        dual=load.dual,
     )
 
 

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from pbad_jax.dynamics import point_forces
 from pbad_jax.dynamics.instant import generalised_force
 from pbad_jax.errors import Status
-from pbad_jax.forces.force import Load, acting, field_beyond, total_load
+from pbad_jax.forces.force import Load, acting, field_beyond, scaled, total_load
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Slopes
 from pbad_jax.kinematics.transforms import Frames
@@ -118,7 +118,7 @@ def _felt(start: StepStart, mass: jax.Array, v: jax.Array) -> jax.Array:
 def effective_mass(model: Model, start: StepStart, dt) -> jax.Array:
     """M̂ (nv,nv), kg m² or kg: what an impulse meets that the forces at the stages answer for the length of a step."""
     at = equation.instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
-    load = equation.scaled(total_load(model, at, "stages"), dt)
+    load = scaled(total_load(model, at, "stages"), dt)
     assert isinstance(start.mass, jax.Array)  # schemes of several stages have no sweeps
     return start.mass - _slope(model, start.frames, start.frames, load, None)
 
@@ -147,7 +147,7 @@ def _evaluate(model: Model, start: StepStart, eq: ClosingEquation, z: jax.Array,
     load = equation.end_load(model, start, 1.0, st, dt, guide)
     force = generalised_force(model, start.frames, load, recurrence=start.recurrence)
     gained = manifold.difference(model, manifold.identity_increment(model), z[0]) - dt * start.v
-    terms = ClosingTerms(z, st.frames, equation.scaled(load, dt), load.dual)
+    terms = ClosingTerms(z, st.frames, scaled(load, dt), load.dual)
     return eq.mass @ gained - SHARE * dt**2 * force, terms
 
 
