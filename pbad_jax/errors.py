@@ -86,6 +86,9 @@ _ADVICE = {
     Status.NONFINITE_EVAL: (
         "The equations gave NaN or inf: look for overflowing forces and for masses ≤ 0, or halve dt."
     ),
-    Status.BRANCH: "The root found is not continuous with the last step: halve dt, or take radau(1) or radau(2).",
+    Status.BRANCH: (
+        "The root found is not continuous with the last step, or goes through what it touches: "
+        "halve dt, or take radau(1) or radau(2)."
+    ),
     Status.FROZEN: "An earlier step of this lane failed and its last good state is kept: start from a new state.",
 }

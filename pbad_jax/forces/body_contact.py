@@ -17,7 +17,10 @@ normal, friction leaves a moment of that distance times f.
 Large steps: without friction no energy comes from steps in which two bodies approach by less than (r_a + r_b)/2.
 Beyond, a blow off the centres may add some, as the normal turns within the step. Where the axes pass one another on the
 way to a solution, d < 0 as long as the two overlap (by x · x_k, x_k at the start of the step), and they are pushed back
-to where they came from; what is all through after one step is not seen. Where d = 0 there is no direction and no force.
+to where they came from. What is all through after one step, or has gained energy by such a turn, is told by `passed`
+(passing.py), and the step is BRANCH. Where d = 0 there is no direction and no force. With radau(1)
+angular momentum changes by dt V × I in every step, V the relative velocity at its start and I the impulse: of first
+order, and much where a step is as long as the bodies; with radau(2) by as much in steps as long as that.
 There is one point for every pair of shapes.
 """
 

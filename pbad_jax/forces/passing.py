@@ -3,7 +3,7 @@
 A contact knows only the ends of a step. Between them its points are taken to go straight, and two things are asked:
 
 * Does the way come out of another side than it went in? The normals are compared where it first and where it last
-  touches: opposite sides are more than a right angle apart. Two sides of an edge are less, and any graze may cut an edge;
+  touches: opposite sides are more than a right angle apart. Two sides of an edge are less, and any graze may cut one;
   they count where a sphere has been inside by half its radius. Conservative advancement finds both places (Mirtich
   1996): as long as a distance is left, that much of the way is free.
 * Where the normal has turned, has the force added energy? For the whole step it acts along its normal at the end. So
