@@ -17,7 +17,10 @@ normal, friction leaves a moment of that distance times f.
 Large steps: without friction no energy comes from steps in which two bodies approach by less than (r_a + r_b)/2.
 Beyond, a blow off the centres may add some, as the normal turns within the step. Where the axes pass one another on the
 way to a solution, d < 0 as long as the two overlap (by x · x_k, x_k at the start of the step), and they are pushed back
-to where they came from; what is all through after one step is not seen. Where d = 0 there is no direction and no force.
+to where they came from. What is all through after one step, or has gained energy by such a turn, is told by `passed`
+(passing.py), and the step is BRANCH. Where d = 0 there is no direction and no force. With radau(1)
+angular momentum changes by dt V × I in every step, V the relative velocity at its start and I the impulse: of first
+order, and much where a step is as long as the bodies; with radau(2) by as much in steps as long as that.
 There is one point for every pair of shapes.
 """
 
@@ -46,6 +49,7 @@ from pbad_jax.forces.contact_law import (
 )
 from pbad_jax.forces.contact_points import contact_points
 from pbad_jax.forces.force import Instant, Load, PointForces, each_link, place
+from pbad_jax.forces.passing import crossing, gains_energy, on_another_side
 from pbad_jax.forces.regularised import ramp
 from pbad_jax.forces.surfaces import TINY, safe_norm
 from pbad_jax.math.small import matvec, small_sum, transpose
@@ -92,6 +96,24 @@ class BodyContact:
         """δ of every pair, (c,) m; negative where they are apart."""
         d, n, _ = jax.vmap(_gap)(self._points(at.T), self._soft)
         return self._reach - self._side(at, d, n) * d
+
+    def passed(self, model: Model, at: Instant) -> jax.Array:
+        """Whether two axes have gone past one another, or bodies are pushed out of another side."""
+        start, end = self._points(at.start.T), self._points(at.T)
+        moved = end - start
+
+        def gap(t: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+            return jax.vmap(_gap)(start + t[:, None, None] * moved, self._soft)
+
+        sizes = jnp.linalg.norm(jnp.stack([moved[:, 0] - moved[:, 2], moved[:, 1], moved[:, 3]]), axis=-1)
+        way = crossing(lambda t: gap(t)[0] - self._reach, jnp.sum(sizes, axis=0))
+        n_in, n_out = (gap(t)[1][:, 0] for t in (way.enters, way.leaves))
+        d, n, _ = gap(jnp.ones_like(way.leaves))
+        side = self._side(at, d, n)
+        along = side * jnp.sum(n * moved, axis=(1, 2))
+        depths = [self._reach - x for x in (gap(jnp.zeros_like(d))[0], side * d)]
+        gains = gains_energy(self, model, at, n_in, side[:, None] * n[:, 0], depths, along)
+        return on_another_side(way, n_in, n_out, jnp.min(self.radius, axis=-1)) | gains
 
     def describe(self, model: Model) -> tuple[str, str]:
         """How many pairs, each of which touches at a point."""

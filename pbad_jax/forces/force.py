@@ -283,6 +283,12 @@ def gaps(model: Model, at: Instant) -> tuple[jax.Array, ...]:
     return tuple(f.gap(model, at) for f in model.forces if hasattr(f, "gap"))
 
 
+def passed(model: Model, at: Instant) -> jax.Array:
+    """Whether a force says that in the step that ends here something went through something, () bool."""
+    parts = [f.passed(model, at) for f in model.forces if hasattr(f, "passed")]
+    return jnp.any(jnp.stack([jnp.zeros((), bool), *parts]))
+
+
 # --- what a force may have -----------------------------------------------------------------------------------
 
 
@@ -297,6 +303,7 @@ class Force(Protocol):
         potential(model, at)           () J: enters `potential_energy`; without it a force is not conservative
         gap(model, at)                 (c,3) or (e,), m or rad: by how much it is open, for `loop_gaps`
         depth(model, at)               (c,) m: how deep what it holds apart overlaps
+        passed(model, at)              () bool, at the end of a step: what it holds apart went through one another
         dual(model)                    arrays: what `load` finds in `at.guide.dual` at the first iterate of a solve
         describe(model)                (its name, on how much of the model it acts), two strings for `pbad-jax info`
     """
@@ -308,7 +315,7 @@ class Force(Protocol):
 
 WHERE = ("stages", "step")
 FLAGS = ("conservative", "couples_joints")
-METHODS = ("potential", "gap", "depth", "dual", "describe")
+METHODS = ("potential", "gap", "depth", "passed", "dual", "describe")
 OPTIONAL = ("at", *FLAGS, *METHODS)
 
 

@@ -25,8 +25,9 @@ from pbad_jax.forces.contact_law import (
 )
 from pbad_jax.forces.contact_points import ContactPoints, check_points, contact_points
 from pbad_jax.forces.force import Instant, Load, PointForces, place
+from pbad_jax.forces.passing import crossing, gains_energy, on_another_side
 from pbad_jax.forces.regularised import ramp
-from pbad_jax.math.small import matvec, transpose
+from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.model import Model
 
 
@@ -67,6 +68,23 @@ class Contact:
     def depth(self, model: Model, at: Instant) -> jax.Array:
         """δ of every point, (c,) m; negative in the air."""
         return self.radius - jax.vmap(self.surface.distance)(place(at.T, self.links, self.u))
+
+    def passed(self, model: Model, at: Instant) -> jax.Array:
+        """Whether a point has gone through the surface, or is pushed out of another side of it."""
+        if isinstance(self.surface, surfaces.Plane):  # which has one side
+            return jnp.zeros((), bool)
+        start, end = (place(T, self.links, self.u) for T in (at.start.T, at.T))
+        moved, distance = end - start, jax.vmap(self.surface.distance)
+
+        def on_way(t: jax.Array) -> jax.Array:
+            return start + t[:, None] * moved
+
+        way = crossing(lambda t: distance(on_way(t)) - self.radius, jnp.linalg.norm(moved, axis=-1))
+        ends = [jax.vmap(jax.value_and_grad(self.surface.distance))(P) for P in (start, end)]
+        n_in, n_out = (jax.vmap(jax.grad(self.surface.distance))(on_way(t)) for t in (way.enters, way.leaves))
+        depths, n = [self.radius - d for d, _ in ends], ends[1][1]
+        gains = gains_energy(self, model, at, n_in, n, depths, small_sum(n * moved))
+        return on_another_side(way, n_in, n_out, self.radius) | gains
 
     def describe(self, model: Model) -> tuple[str, str]:
         """The surface, and how many points."""

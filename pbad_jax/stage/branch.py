@@ -5,10 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.atom import operator
+from pbad_jax.forces.force import passed
+from pbad_jax.kinematics import manifold
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import batched, rotations
 from pbad_jax.math.batched import cond_if_any
 from pbad_jax.model.model import Model
+from pbad_jax.stage import equation
+from pbad_jax.stage.equation import StepStart
 
 # rad a step from which a root's matrix is looked at. Below, an unstable force at a large dt may look like a fold: where
 # one configuration is unknown one that grows by e in a step, where several are by e^2.4
@@ -76,6 +80,18 @@ def is_continuous(model: Model, dt, v_old: jax.Array, z: jax.Array, v_new: jax.A
         smooth &= ~jnp.any(angle > jnp.linalg.norm(slack[t.ball_v], axis=-1) + jnp.pi / 2)
         smooth &= ~jnp.any(jnp.linalg.norm(mean[t.ball_v], axis=-1) >= LONGEST_TURN)
     return smooth
+
+
+def passes_through(model: Model, dt, start: StepStart, z: jax.Array) -> jax.Array:
+    """Whether a force says that in a step to the increment z (nq,) something went through something, () bool."""
+    if not any(hasattr(f, "passed") for f in model.forces):
+        return jnp.zeros((), bool)
+    model, dt, start, z = jax.lax.stop_gradient((model, dt, start, z))
+    st = equation.stages(model, start, z[None])
+    f, dT = jax.tree.map(lambda x: x[0], (st.frames, st.delta.T))
+    v = manifold.difference(model, manifold.identity_increment(model), z) / dt
+    q = manifold.compose_increment(model, start.q, z)
+    return passed(model, equation.instant_at(model, start, q, v, f, dT / dt, start.time + dt, dt))
 
 
 def _largest_turn(model: Model, z: jax.Array) -> jax.Array:

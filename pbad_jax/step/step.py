@@ -20,7 +20,7 @@ from pbad_jax.model.state import State, checked, later
 from pbad_jax.schemes import AnyScheme
 from pbad_jax.solver import implicit
 from pbad_jax.solver import levenberg_marquardt as lm
-from pbad_jax.stage.branch import is_continuous
+from pbad_jax.stage.branch import is_continuous, passes_through
 from pbad_jax.stage.equation import StepStart, step_start
 from pbad_jax.stage.problem import SolverConfig
 from pbad_jax.stage.result import StepResult
@@ -105,7 +105,7 @@ def finish(
 ) -> tuple[State, StepInfo]:
     """The state after the step, `given` itself where it failed, and its StepInfo."""
     model, state, control, dt = s.model, s.state, s.control, s.dt
-    status = _continuity(model, dt, state.v, found)
+    status = _continuity(model, dt, s.start, state.v, found)
     good = implicit.keep(status == Status.CONVERGED)  # or reverse mode would solve again to know it
 
     def new(x, last):
@@ -174,9 +174,11 @@ def _status_before(model: Model, state: State, control: jax.Array, dt: jax.Array
     return jnp.where(state.status == Status.CONVERGED, status, int(Status.FROZEN)).astype(jnp.int8)
 
 
-def _continuity(model: Model, dt, v_old, found: StepResult) -> jax.Array:
-    """BRANCH where a converged root is not continuous with the start, NONFINITE_EVAL where its rates are not finite."""
-    smooth = is_continuous(model, dt, v_old, found.z, found.v)
+def _continuity(model: Model, dt, start: StepStart, v_old, found: StepResult) -> jax.Array:
+    """BRANCH where a converged root is not continuous with the start or went through something, NONFINITE_EVAL where
+    its rates are not finite.
+    """
+    smooth = is_continuous(model, dt, v_old, found.z, found.v) & ~passes_through(model, dt, start, found.z)
     status = jnp.where(smooth, found.status, int(Status.BRANCH))
     status = jnp.where(jnp.all(jnp.isfinite(found.v)), status, int(Status.NONFINITE_EVAL))
     return jnp.where(found.status == Status.CONVERGED, status, found.status).astype(jnp.int8)

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib
+import itertools
 from typing import Any
 
 import jax
@@ -342,6 +343,24 @@ def test_parallel_capsules_meet(dt, scheme):
         assert r["energy"].max() <= 0.25 * (1 + 1e-9)
         assert r["v"][-1, 0] <= 0.01 and r["v"][-1, 3] >= -0.01
         assert angle or np.abs(r["q"][:, [2, 5]]).max() < 1e-9
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize("scheme", [slow("radau1"), "radau2"])
+def test_spheres_that_pass_one_another_are_told(scheme):
+    """Up to 2.5 times their reach a step: never on the other side, never with more energy, unless the step says so."""
+    dt, options, told = 0.05, pbad.Options(dt=1.0, scheme=scheme), []
+    for far, offset, friction in itertools.product((0.05, 0.1, 0.22, 0.3, 0.4, 0.5), (0.0, 0.05), (0.0, 0.5)):
+        gap = np.sqrt(0.04 - offset**2) + 0.01
+        state = pbad.make_state(two(), [0, 0, 0, gap, offset, 0], [far / dt, 0, 0, 0, 0, 0])
+        model = meeting(spheres=True, friction=friction)
+        r = jax.tree.map(np.asarray, _rollout(model, state, jnp.asarray(dt), CHUNK, options))
+        good, start = r["status"] == 0, 0.5 * (far / dt) ** 2
+        told.append(pbad.Status.BRANCH in r["status"])
+        assert not told[-1] or far > 0.1
+        assert np.all(r["energy"][good] <= 1.01 * start), (far, offset, friction, r["energy"][good].max() / start)
+        assert np.all((r["q"][:, 3] > r["q"][:, 0])[good]) or offset, (far, offset, friction)
+    print(f"{sum(told)} of {len(told)} told")
 
 
 @pytest.mark.float64

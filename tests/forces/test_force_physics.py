@@ -423,6 +423,94 @@ def test_stiff_servos_at_large_steps(scheme):
     assert np.abs(r.v[-1]).max() < 1e-4
 
 
+# --- what goes through ---------------------------------------------------------------------------------------
+
+SHAPES = [((0.1, 0.1, 0.1), 0.0), ((0.1, 0.1, 0.1), 0.1), ((0.1, 0.1, 0.2), 0.1)]  # box, sphere, capsule: half, round
+LANES = 360
+
+
+@functools.cache
+def many_balls(scheme):
+    """Of LANES balls of 0.1 m in a plane, each against its own rounded box: 30 steps of their own dt."""
+    joint = Joint("planar", [(1, 0, 0), (0, 0, 1)])
+    ball = Body("ball", 1.0, inertia=np.eye(3) * 0.004, joints=[joint], geoms=[Geom("sphere", (0.1,))])
+    model, step = pbad.build_model([ball]), pbad.make_step(pbad.Options(dt=1.0, scheme=scheme))
+    touching = forces.contact(model, forces.box((0, 0, 0), (1, 1, 1)))
+
+    def one(gravity, half, round, friction, q, v, dt):
+        surface = dataclasses.replace(touching.surface, half=half, round=round)
+        force = dataclasses.replace(touching, surface=surface, friction=friction[None])
+        lane = dataclasses.replace(pbad.with_forces(model, force), gravity=gravity)
+
+        def body(state, _):
+            after, info = step(lane, state, dt=dt)
+            energy = pbad.kinetic_energy(lane, after) + pbad.potential_energy(lane, after)
+            return after, (after.q, energy, info.status)
+
+        state = pbad.make_state(lane, q, v)
+        energy = pbad.kinetic_energy(lane, state) + pbad.potential_energy(lane, state)
+        q, energies, status = jax.lax.scan(body, state, None, length=30)[1]
+        return q, jnp.concatenate([energy[None], energies]), status
+
+    return jax.jit(jax.vmap(one))
+
+
+def fly(scheme, gravity, shapes, friction, q, v, dt):
+    """What `many_balls` makes of lanes given as arrays."""
+    half, round = (np.array(x, float) for x in zip(*shapes))
+    down = np.tile([0, 0, -gravity], (LANES, 1))
+    return [np.asarray(x) for x in many_balls(scheme)(*map(jnp.asarray, (down, half, round, friction, q, v, dt)))]
+
+
+@pytest.mark.parametrize("scheme", ["radau1", slow("radau2")])
+def test_what_goes_through_is_not_converged(scheme):
+    """Balls shot at things of their own size, up to 2.5 times as far a step as both reach.
+
+    Then no step that is kept makes much energy, and none goes straight through: 0.06 m is 0.3 of the reach.
+    """
+    cases = list(itertools.product(SHAPES, np.linspace(0.02, 0.5, 12), (0, 0.02, 0.05, 0.08, 0.15), (0.01, 0.05)))
+    shapes, (moves, offsets, dt) = [x[0] for x in cases], np.array([x[1:] for x in cases]).T
+    rng = np.random.default_rng(1)
+    start = -0.21 - rng.uniform(size=LANES) * moves
+    q, v = np.stack([start, offsets, 0 * dt], 1), np.stack([moves / dt, 0 * dt, 0 * dt], 1)
+    friction = rng.choice([0.0, 0.5], LANES)
+    path, energy, status = fly(scheme, 0.0, shapes, friction, q, v, dt)
+
+    good = status == 0
+    gain = np.where(good, np.diff(energy, axis=1), 0.0) / energy[:, :1]
+    ways = np.concatenate([q[:, None], path], axis=1)[..., :2]
+    along = ways[:, :-1, None] + np.linspace(0, 1, 101)[:, None] * np.diff(ways, axis=1)[:, :, None]
+    half, rim = np.array([half for half, _ in shapes])[:, ::2], np.array([round for _, round in shapes])
+    y = np.abs(along) - (half - rim[:, None])[:, None, None]
+    deep = 0.1 + rim[:, None, None] - np.linalg.norm(np.maximum(y, 0), axis=-1) - np.minimum(y.max(-1), 0)
+    cut = np.where(good, deep.max(-1) - np.maximum(np.maximum(deep[..., 0], deep[..., -1]), 0), 0.0)
+    told = np.any(status == pbad.Status.BRANCH, axis=1)
+    gaining = np.count_nonzero((gain > 0.01).any(1))
+    print(
+        f"{told.sum()} of {LANES} lanes told; {gaining} gain, at most {gain.max():.3f}; cut at most {cut.max():.3f} m"
+    )
+    assert not np.any(told[moves < 0.05])
+    assert gaining <= 0.05 * LANES and gain.max() < 0.3 and cut.max() < 0.06
+
+
+@pytest.mark.parametrize("scheme", ["radau1", slow("radau2")])
+def test_what_rolls_slides_and_grazes_is_converged(scheme):
+    """On a box with sharp and round edges and over them, by dt of 5 to 50 ms, and past one that is just touched."""
+    rng = np.random.default_rng(2)
+    dt, friction = rng.choice([0.005, 0.01, 0.02, 0.05], LANES), rng.choice([0.0, 0.5, 1.0], LANES)
+    shapes = [((0.5, 0.5, 0.1), (0.0, 0.02)[k % 2]) for k in range(LANES)]
+    x, speed, spin = rng.uniform(-0.55, 0.5, LANES), rng.uniform(-1, 1, LANES), rng.choice([0, 5.0], LANES)
+    over = np.maximum(np.abs(x) - 0.5, 0)
+    height = 0.1 + np.sqrt(0.01 - over**2) - rng.choice([0, 0.001], LANES)
+    q, v = np.stack([x, height, 0 * x], 1), np.stack([speed, 0 * x, spin], 1)
+    _, _, status = fly(scheme, G, shapes, friction, q, v, dt)
+    assert not np.any(status)
+
+    across = np.stack([0 * x - 1, np.full(LANES, 0.1999), 0 * x], 1)
+    _, _, status = fly(scheme, 0.0, shapes, friction, across, np.stack([30 * speed, 0 * x, spin], 1), dt)
+    assert not np.any(status)
+
+
 # --- 7 and 8: robots ---------------------------------------------------------------------------------------
 
 

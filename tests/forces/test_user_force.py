@@ -177,6 +177,7 @@ MISSPELT = {
     "potentials": "potential",
     "gaps": "gap",
     "depht": "depth",
+    "pased": "passed",
     "descibe": "describe",
 }
 
@@ -219,6 +220,7 @@ WRONG = {
     "potential": ((1.0, None), "a method potential(model, at)"),
     "gap": ((0.1,), "a method gap(model, at)"),
     "depth": (("deep",), "a method depth(model, at)"),
+    "passed": ((False,), "a method passed(model, at)"),
     "dual": ((jnp.zeros(1),), "a method dual(model)"),
     "describe": (("Own",), "a method describe(model)"),
 }
@@ -258,6 +260,7 @@ def test_right_names_and_names_of_ones_own_are_accepted():
         "potential": answer,
         "gap": answer,
         "depth": answer,
+        "passed": answer,
         "dual": lambda self, model: (),
         "describe": lambda self, model: ("Own", "all"),
     }
