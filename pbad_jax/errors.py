@@ -87,8 +87,8 @@ _ADVICE = {
         "The equations gave NaN or inf: look for overflowing forces and for masses ≤ 0, or halve dt."
     ),
     Status.BRANCH: (
-        "The root found is not continuous with the last step, goes through what it touches, or turns a joint right round: "
-        "halve dt."
+        "The root found is not continuous with the last step, goes through what it touches, "
+        "or turns a joint right round: halve dt."
     ),
     Status.FROZEN: "An earlier step of this lane failed and its last good state is kept: start from a new state.",
 }
