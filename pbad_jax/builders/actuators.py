@@ -11,6 +11,7 @@ from pbad_jax.checks import interval, known, number, unique, vector
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.drives import Actuation, VectorActuation, chosen
 from pbad_jax.model.joints import BALL, JOINTS, JointInfo
+from pbad_jax.model.keyframes import Keyframe, Keyframes
 from pbad_jax.model.model import Model
 
 
@@ -45,7 +46,7 @@ class Actuator:
 
 
 def with_actuators(model: Model, *actuators: Actuator) -> Model:
-    """The model with more actuators; their controls come after those that it has.
+    """The model with more actuators; their controls come after those that it has, and are zero in its keyframes.
 
     Args:
         model: from a file, from `build_model`, or any other.
@@ -62,7 +63,13 @@ def with_actuators(model: Model, *actuators: Actuator) -> Model:
     leaf = checks.leaf(model.dtype)
     more = tuple(actuation(drives, leaf, first=model.nu))
     topology = dataclasses.replace(t, actuator_names=names)
-    return dataclasses.replace(model, topology=topology, forces=model.forces + more)
+    keyframes = Keyframes({k: _with_more(key, len(drives)) for k, key in model.keyframes.items()})
+    return dataclasses.replace(model, topology=topology, forces=model.forces + more, keyframes=keyframes)
+
+
+def _with_more(key: Keyframe, count: int) -> Keyframe:
+    """A keyframe whose further controls are zero."""
+    return key if key.control is None else dataclasses.replace(key, control=np.r_[key.control, np.zeros(count)])
 
 
 def motors(model: Model, joints: str | Sequence[str] | None = None) -> list[Actuator]:

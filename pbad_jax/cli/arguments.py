@@ -68,6 +68,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--on-failure", default="substep", metavar="POLICY", help="freeze or substep (default): parts of a failed step")
     add("--q0", metavar="A,B,..|FILE.npy", help="where it starts; chain:N starts horizontal")
     add("--v0", metavar="A,B,..|FILE.npy", help="how fast it starts; default at rest, chain:N with a small swing")
+    add(
+        "--key",
+        metavar="NAME",
+        help="the keyframe of the file where it starts; default home, or the first, if there is one",
+    )
     add("--no-cache", action="store_true", help="do not keep compiled programs in the user's cache folder")
     add("--out", metavar="FILE.npz", help="write the trajectory")
     add("--html", metavar="FILE.html", help="write an animation")

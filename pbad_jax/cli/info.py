@@ -33,6 +33,10 @@ def run(args: argparse.Namespace) -> int:
          for j in t.joints],
     )  # fmt: skip
     _table(("actuator",), [(n,) for n in t.actuator_names])
+    _table(
+        ("keyframe", "time (s)", "control"),
+        [(n, f"{k.time:g}", "no" if k.control is None else "yes") for n, k in model.keyframes.items()],
+    )
     _table(("force", "acts on", "once a"), [_force(model, f) for f in model.forces])
     _table(("features that do not act",), [(x,) for x in idle])
     return 0

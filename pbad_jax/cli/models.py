@@ -57,11 +57,27 @@ def _nearest_file(name: str) -> str:
     return f"; did you mean {os.path.join(folder, near[0])!r}?" if near else "; check the path"
 
 
-def start(args: argparse.Namespace, model: Model) -> State:
-    """The initial state: --q0 and --v0, or the model's own start.
+def starting_key(args: argparse.Namespace, model: Model) -> str | None:
+    """The keyframe where it starts: that of --key, else `home`, else the first; None with --q0, or without keyframes.
 
     Raises:
-        CallError: no numbers, or not as many as the model has. StateError: NaN, inf, a quaternion that is none.
+        CallError: --key and --q0.
+    """
+    if args.key is not None:
+        if args.q0 is not None:
+            raise CallError(f"--key {args.key} and --q0 both say where it starts; give one of them")
+        return args.key
+    if args.q0 is not None or not model.keyframes:
+        return None
+    return "home" if "home" in model.keyframes else next(iter(model.keyframes))
+
+
+def start(args: argparse.Namespace, model: Model) -> State:
+    """The initial state: --q0 and --v0, a keyframe, or the model's own start.
+
+    Raises:
+        CallError: no numbers, or not as many as the model has. StateError: NaN, inf, a quaternion that is none, an
+            unknown keyframe.
     """
     q, v = (_numbers(f"--{k}", getattr(args, k)) for k in ("q0", "v0"))
     if args.model.startswith("chain:") and model.topology.name == args.model:
@@ -77,7 +93,7 @@ def start(args: argparse.Namespace, model: Model) -> State:
             given = f"{x.size} numbers" if x.ndim == 1 else f"an array of shape {x.shape}"
             layout = joint_layout(model.topology, option[2])
             raise CallError(f"{option} has {given}; model {model.topology.name!r} wants {size}: {layout}")
-    return pbad.make_state(model, q, v)
+    return pbad.make_state(model, q, v, key=starting_key(args, model))
 
 
 def _numbers(option: str, text: str | None) -> np.ndarray | None:

@@ -4,6 +4,7 @@ For MJCF and URDF alike. The model is read once, in float64.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from pbad_jax.builders.descriptions import Body, Geom, Joint
 from pbad_jax.io import mujoco_forces
 from pbad_jax.io.mjcf import mujoco_module
 from pbad_jax.math.rotations import rotation_numpy
+from pbad_jax.model.keyframes import Keyframe
 from pbad_jax.model.model import Mesh
 
 FREE, BALL = 0, 1  # MuJoCo's types of joints
@@ -30,12 +32,13 @@ class Converted:
     forces: list[mujoco_forces.Maker]  # (model) -> force, what needs the finished model
 
 
-def convert(m, shapes: dict[str, list[Geom]] | None = None) -> Converted:
+def convert(m, shapes: dict[str, list[Geom]] | None = None, has_control: Sequence[bool] = ()) -> Converted:
     """Read a compiled mjModel, once, in float64.
 
     Args:
         m: mujoco.MjModel.
         shapes: geoms by body name, to take instead of the model's own.
+        has_control: of every keyframe whether the file gives it one.
     """
     names = _Names(m)
     switches = _disabled(m)
@@ -44,12 +47,14 @@ def convert(m, shapes: dict[str, list[Geom]] | None = None) -> Converted:
     else:
         geoms, order = {i: shapes.get(names.mujoco_body(i), []) for i in range(m.nbody)}, []
     actuators, lost = _actuators(m, names, switches)
+    kept = [names.actuator.index(a.name) for a in actuators]
     bodies = [_body(m, i, names, switches, geoms.get(i, [])) for i in range(1, m.nbody)]
     arguments = {
         "actuators": actuators,
         "gravity": np.zeros(3) if "gravity" in switches else np.array(m.opt.gravity),
         "q0": np.array(m.qpos0),
         "world_geoms": geoms.get(0, []),
+        "keyframes": _keyframes(m, names, kept, has_control),
     }
     touch, no_touch = mujoco_forces.contacts(m, order, "contact" in switches)
     tied, untied = mujoco_forces.equalities(m, names.body, "equality" in switches)
@@ -59,7 +64,7 @@ def convert(m, shapes: dict[str, list[Geom]] | None = None) -> Converted:
 
 
 class _Names:
-    """Unique names: the file's own, else body{i}, joint{i}, actuator{i}, i counted from 0 without the world."""
+    """Unique names: the file's own, else body{i}, joint{i}, actuator{i}, key{i}, i counted from 0 without the world."""
 
     def __init__(self, m):
         mujoco = mujoco_module()
@@ -72,6 +77,7 @@ class _Names:
         self.body = [""] + _filled(self._given_bodies[1:], "body")
         self.joint = _filled(given(kind.mjOBJ_JOINT, m.njnt), "joint")
         self.actuator = _filled(given(kind.mjOBJ_ACTUATOR, _count(m, "nactuator", m.nu)), "actuator")
+        self.key = _filled(given(kind.mjOBJ_KEY, m.nkey), "key")
         self.tendon = given(kind.mjOBJ_TENDON, m.ntendon)
 
     def mujoco_body(self, i: int) -> str:
@@ -237,6 +243,15 @@ def _unsupported(m, names: _Names, switches: set[str]) -> list[str]:
         out.append(f"plasticity ({m.nplastic} elements)")
     if "actuation" in switches or m.opt.disableactuator:
         out.append("actuation switched off")
+    return out
+
+
+def _keyframes(m, names: _Names, actuators: list[int], has_control: Sequence[bool]) -> dict[str, Keyframe]:
+    """Those of the file, with the controls of these actuators."""
+    out = {}
+    for k, name in enumerate(names.key):
+        control = np.array(m.key_ctrl[k])[actuators] if k >= len(has_control) or has_control[k] else None
+        out[name] = Keyframe(np.array(m.key_qpos[k]), np.array(m.key_qvel[k]), control, float(m.key_time[k]))
     return out
 
 

@@ -375,6 +375,39 @@ def test_what_has_no_effect_is_fine():
         assert pbad.load(text).nq == 6
 
 
+KEYED = """<mujoco><worldbody><body name="a" pos="0 0 1"><freejoint/><geom size="0.1"/>
+  <body name="b" pos="0 0 0.5"><joint name="jb" axis="0 1 0"/><geom size="0.1"/></body></body></worldbody>
+  <actuator><muscle joint="jb"/><position name="servo" joint="jb" kp="3"/></actuator>
+  <keyframe><key name="home" qpos="1 2 3 2 0 0 0 0.5" qvel="1 2 3 4 5 6 7" ctrl="9 0.25" time="4"/><key/></keyframe>
+</mujoco>"""
+
+
+def test_keyframes_are_the_files():
+    """In our layout, which is MuJoCo's, with the controls of the actuators that are there; by name, or by number."""
+    with pytest.warns(pbad.UnsupportedFeatureWarning):
+        model, _ = pbad.load(KEYED, unsupported="warn")
+    assert list(model.keyframes) == ["home", "key1"]
+    home = model.keyframes["home"]
+    np.testing.assert_allclose(home.v, np.arange(1, 8))
+    assert home.control is not None and home.control.tolist() == [0.25] and model.keyframes["key1"].control is None
+    state = pbad.make_state(model, key="home")
+    np.testing.assert_allclose(state.q, [1, 2, 3, 1, 0, 0, 0, 0.5], rtol=1e-6)
+    assert float(state.time) == 4 and not np.any(pbad.make_state(model, v=np.zeros(7), key="home").v)
+    np.testing.assert_allclose(pbad.make_state(model, key="key1").q, model.q0, rtol=1e-6)
+    with pytest.raises(pbad.StateError, match=r"key='hom': model .* has no keyframe .*; it has 'home', 'key1'"):
+        pbad.make_state(model, key="hom")
+    with pytest.raises(pbad.StateError, match="it has none; give q and v"):
+        pbad.make_state(pbad.chain(1), key="home")
+
+
+def test_keyframes_do_not_fit_a_base_that_was_let_loose():
+    text = KEYED.replace("<freejoint/>", "").replace("<muscle", "<motor")
+    text = text.replace("1 2 3 2 0 0 0 0.5", "0.5").replace("1 2 3 4 5 6 7", "1")
+    assert float(pbad.make_state(pbad.load(text), key="home").v[0]) == 1
+    model, report = pbad.load(text, floating_base=True, unsupported="warn")
+    assert not model.keyframes and any("keyframes (2): left out" in x for x in report.notes)
+
+
 def test_options_are_checked():
     with pytest.raises(pbad.OptionError, match="unsupported='ignore'"):
         pbad.load(RADIAN, unsupported="ignore")  # pyright: ignore[reportCallIssue, reportArgumentType]
