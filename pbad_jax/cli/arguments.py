@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
 
     simulate = commands.add_parser(
         "simulate", parents=[model], allow_abbrev=False, help="roll a model out",
-        description="Roll a model out without controls and sum up how it went.",
+        description="Roll a model out under one control and sum up how it went.",
     )  # fmt: skip
     add = simulate.add_argument
     add("--dt", type=float, default=0.05, metavar="S", help="step, seconds (default 0.05)")
@@ -72,6 +72,12 @@ def _parser() -> argparse.ArgumentParser:
         "--key",
         metavar="NAME",
         help="the keyframe of the file where it starts; default home, or the first, if there is one",
+    )
+    add("--hold", action="store_true", help="hold the pose: by the file's position servos, else by PD drives")
+    add(
+        "--ground",
+        action=argparse.BooleanOptionalAction,
+        help="a plane below the lowest point; by default below a URDF that floats and touches nothing else",
     )
     add("--no-cache", action="store_true", help="do not keep compiled programs in the user's cache folder")
     add("--out", metavar="FILE.npz", help="write the trajectory")

@@ -21,7 +21,7 @@ SWING = 0.2  # of sqrt(g / length): the sideways rate with which the chain start
 
 
 def load_model(args: argparse.Namespace) -> tuple[Model, list[str]]:
-    """The model, and a line for every feature of its file that does not act.
+    """The model, and a line for every feature of its file that was left out.
 
     Raises:
         CallError: neither a file nor a built-in model. ModelFileError: a file that `pbad.load` refuses.
@@ -43,8 +43,17 @@ def load_model(args: argparse.Namespace) -> tuple[Model, list[str]]:
             pathlib.Path(name), floating_base=args.floating_base, unsupported=args.unsupported, dtype=dtype
         )
     model, report = loaded if isinstance(loaded, tuple) else (loaded, None)
-    idle = [f"left out: {x}" for x in getattr(report, "unsupported", ())]
-    return model, idle + [f"carried, no force yet: {x}" for x in model.topology.inactive]
+    return model, [f"left out: {x}" for x in getattr(report, "unsupported", ())]
+
+
+def idle_features(model: Model, lost: list[str]) -> list[str]:
+    """A line for every feature of its file that does not act: those that were lost, and those that are carried."""
+    return lost + [f"carried, no force yet: {x}" for x in model.topology.inactive]
+
+
+def is_built_in(name: str) -> bool:
+    """Whether MODEL names no file."""
+    return name in ("swimmer", "spider") or (name.startswith("chain:") and not os.path.exists(name))
 
 
 def _nearest_file(name: str) -> str:

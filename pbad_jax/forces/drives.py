@@ -51,8 +51,8 @@ class Actuation:
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its diagonal derivatives."""
-        qi, vi = jnp.asarray(self.q_index), jnp.asarray(self.v_index)
-        f, open_ = _force(self, at.control, self.gear * at.q[qi], self.gear * at.v[vi])
+        vi = jnp.asarray(self.v_index)
+        f, open_ = _force(self, at.control, self.extent(at.q), self.gear * at.v[vi])
         slope = open_ * self.gear**2
         zero = jnp.zeros(model.nv, f.dtype)
         return Load(
@@ -60,6 +60,10 @@ class Actuation:
             dtau_dq=zero.at[vi].add(slope * self.bias[:, 1]),
             dtau_dv=zero.at[vi].add(slope * self.bias[:, 2]),
         )
+
+    def extent(self, q: jax.Array) -> jax.Array:
+        """The lengths ℓ at q, (n,) rad or m."""
+        return self.gear * q[jnp.asarray(self.q_index)]
 
     def describe(self, model: Model) -> tuple[str, str]:
         """How many they are."""
@@ -102,8 +106,7 @@ class VectorActuation:
         turned = jnp.where(s.in_parent, matvec(transpose(rotations.rotation(p)), turn), turn)
         g = jnp.concatenate([slide, turned], axis=1)
 
-        length = jnp.where(s.measured, gear * jnp.concatenate([at.q[s.q], w], axis=1), 0)
-        f, open_ = _force(self, at.control, jnp.sum(length, axis=1), jnp.sum(g * v, axis=1))
+        f, open_ = _force(self, at.control, self.extent(at.q), jnp.sum(g * v, axis=1))
         by_length = jnp.concatenate([slide, matvec(transpose(rotations.right_jacobian_inverse(w)), turn)], axis=1)
         by_turn = jnp.where(s.in_parent, jnp.cross(v[:, 3:], turned), 0)  # ∂s/∂δ
         df_dq = self.bias[:, 1:2] * jnp.where(s.measured, by_length, 0)
@@ -116,6 +119,13 @@ class VectorActuation:
         zero, block = jnp.zeros((model.nv, model.nv), f.dtype), (s.v[:, :, None], s.v[:, None, :])
         tau = zero[0].at[s.v].add(g * f[:, None])
         return Load(tau=tau, dtau_dq=zero.at[block].add(by_q), dtau_dv=zero.at[block].add(by_v))
+
+    def extent(self, q: jax.Array) -> jax.Array:
+        """The lengths ℓ at q, (n,) rad or m."""
+        s = _slots(self.joints)
+        w = rotations.quaternion_log(jnp.where(s.ball, q[s.p], jnp.asarray([1, 0, 0, 0], q.dtype)))
+        parts = jnp.where(s.used, self.gear, 0) * jnp.concatenate([q[s.q], w], axis=1)
+        return jnp.sum(jnp.where(s.measured, parts, 0), axis=1)
 
     def describe(self, model: Model) -> tuple[str, str]:
         """How many they are."""
