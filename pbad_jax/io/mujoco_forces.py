@@ -28,6 +28,38 @@ Maker = Callable[[Model], Force]
 PLANE, HEIGHTS, SPHERE, CAPSULE, BOX = 0, 1, 2, 3, 6
 
 
+def joined_to(m) -> np.ndarray:
+    """Of every body the first that it moves as one with; 0, the world, for mocap bodies too, which stand still here."""
+    still = np.flatnonzero(m.body_mocapid >= 0)
+    return np.where(np.isin(m.body_weldid, still), 0, m.body_weldid)
+
+
+def moved_from_outside(m, body_names: list[str], contact_off: bool, equality_off: bool) -> list[str]:
+    """The mocap bodies that others touch or are tied to, by name: a program could push by moving them.
+
+    The others are marks without mechanics.
+    """
+    out, on = [], m.body_weldid[m.geom_bodyid]
+    moving = np.flatnonzero(joined_to(m)[m.geom_bodyid] != 0)
+    pairs = np.array([_ends_of(m, p) for p in range(m.npair)], int).reshape(-1, 2)
+    for b in np.flatnonzero(m.body_mocapid >= 0):
+        own = np.flatnonzero(on == b)
+        named = pairs[np.isin(pairs, own).any(axis=1)].size
+        if not contact_off and (named or any(_may_touch(m, g, moving).any() for g in own)):
+            out.append(f"mocap body {body_names[b]!r} (others touch it; it stands still here)")
+        if not equality_off and any(b in ends for ends in _tied(m)):
+            out.append(f"mocap body {body_names[b]!r} (others are tied to it)")
+    return out
+
+
+def _tied(m) -> list[tuple[int, ...]]:
+    """The bodies at the ends of every active equality constraint between bodies."""
+    mujoco = mujoco_module()
+    on_bodies = (m.eq_objtype == int(mujoco.mjtObj.mjOBJ_BODY)) & (m.eq_active0 != 0)
+    ends = [m.body_weldid[[m.eq_obj1id[e], m.eq_obj2id[e]]] for e in np.flatnonzero(on_bodies)]
+    return [tuple(int(b) for b in pair) for pair in ends]
+
+
 def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list[str]]:
     """Contact of the geoms that move with those that do not, one force for each of these; explicit pairs; what is lost.
 
@@ -40,7 +72,7 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
     touching = np.flatnonzero((m.geom_contype != 0) | (m.geom_conaffinity != 0))
     d = mujoco.MjData(m)
     mujoco.mj_kinematics(m, d)
-    fixed = m.body_weldid[m.geom_bodyid[touching]] == 0
+    fixed = joined_to(m)[m.geom_bodyid[touching]] == 0
     still, moving = touching[fixed], touching[~fixed]
     solid = moving[np.isin(moving, order) & (m.geom_type[moving] != PLANE)]
     place = {g: k for k, g in enumerate(order)}
@@ -81,7 +113,7 @@ def _chosen(m, place: dict[int, int]) -> list[int]:
     out = []
     for p in range(m.npair):
         g = np.array(_ends_of(m, p))
-        on = m.body_weldid[m.geom_bodyid[g]]
+        on = joined_to(m)[m.geom_bodyid[g]]
         if np.isin(m.geom_type[g], (SPHERE, CAPSULE)).all() and on.all() and on[0] != on[1] and {*g} <= place.keys():
             out.append(p)
     return out
@@ -110,8 +142,8 @@ def _may_touch(m, g: int, others: np.ndarray) -> np.ndarray:
 
 def _related(m, g: int, others: np.ndarray) -> np.ndarray:
     """Rigidly joined, or parent and child: these do not touch."""
-    above = m.body_weldid[m.body_parentid]
-    i, j = m.body_weldid[m.geom_bodyid[g]], m.body_weldid[m.geom_bodyid[others]]
+    above = joined_to(m)[m.body_parentid]
+    i, j = joined_to(m)[m.geom_bodyid[g]], joined_to(m)[m.geom_bodyid[others]]
     return (i == j) | (above[i] == j) | (above[j] == i)
 
 
@@ -194,8 +226,10 @@ def equalities(m, body_names: list[str], switched_off: bool) -> tuple[list[Maker
         on_bodies = int(m.eq_objtype[e]) == int(mujoco.mjtObj.mjOBJ_BODY)
         if kind == "joint":
             joint.append(e)
+        elif on_bodies and (m.body_mocapid[m.body_weldid[[m.eq_obj1id[e], m.eq_obj2id[e]]]] >= 0).any():
+            continue  # `moved_from_outside` names it
         elif kind in ("connect", "weld") and on_bodies and _is_met(m, e, kind):
-            if m.body_weldid[m.eq_obj1id[e]] == m.body_weldid[m.eq_obj2id[e]]:
+            if joined_to(m)[m.eq_obj1id[e]] == joined_to(m)[m.eq_obj2id[e]]:
                 continue  # of what cannot move apart
             make = _connect if kind == "connect" else _weld
             makers.append(functools.partial(make, *_ends(m, e, kind, body_names), _tau(m, e)))
@@ -291,7 +325,7 @@ def fluids(m, switched_off: bool) -> tuple[list[Maker], list[str]]:
     if switched_off or (not density and not viscosity):
         return [], []
     own = np.flatnonzero(m.geom_fluid[:, 0] > 0)
-    bodies = np.flatnonzero((m.body_weldid != 0) & (m.body_mass > 0))
+    bodies = np.flatnonzero((joined_to(m) != 0) & (m.body_mass > 0))
     bodies = np.setdiff1d(bodies, m.geom_bodyid[own])
     lost = [f"fluid by ellipsoids ({len(own)} geoms), density {density:g}, viscosity {viscosity:g}"] if own.size else []
     return [functools.partial(_boxes, m, bodies)] if bodies.size else [], lost

@@ -230,7 +230,7 @@ def _unsupported(m, names: _Names, switches: set[str]) -> list[str]:
         if acts:
             out.append(f"tendon {names.tendon[t] or t!r} ({', '.join(acts)})")
     out += [f"flex {f}" for f in range(m.nflex)]
-    out += [f"mocap body {names.body[b]!r}" for b in range(1, m.nbody) if m.body_mocapid[b] >= 0]
+    out += mujoco_forces.moved_from_outside(m, names.body, "contact" in switches, "equality" in switches)
     out += [f"gravity compensation of body {names.body[b]!r}" for b in range(1, m.nbody) if m.body_gravcomp[b]]
     out += [
         f"polynomial stiffness of joint {names.joint[j]!r}"

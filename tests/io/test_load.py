@@ -323,7 +323,25 @@ LACKING = {
         },
         "fluid by ellipsoids (1 geoms), density 1.2, viscosity 2e-05",
     ),
-    "mocap": ({"bodies": '<body name="hand" mocap="true"><geom size="0.1"/></body>'}, "mocap body 'hand'"),
+    "mocap, touched": (
+        {"bodies": '<body name="hand" mocap="true"><geom size="0.1"/></body>'},
+        "mocap body 'hand' (others touch it; it stands still here)",
+    ),
+    "mocap, touched by name": (
+        {
+            "bodies": '<body name="hand" mocap="true"><geom name="h" size="0.1" contype="0" conaffinity="0"/></body>'
+            '<body><freejoint/><geom name="g" size="0.1"/></body>',
+            "extra": '<contact><pair geom1="g" geom2="h"/></contact>',
+        },
+        "mocap body 'hand' (others touch it; it stands still here)",
+    ),
+    "mocap, tied": (
+        {
+            "bodies": '<body name="hand" mocap="true"/>',
+            "extra": '<equality><weld body1="hand" body2="ball"/></equality>',
+        },
+        "mocap body 'hand' (others are tied to it)",
+    ),
     "gravcomp": (
         {"bodies": '<body name="g" gravcomp="1"><joint axis="1 0 0"/><geom size="0.1"/></body>'},
         "gravity compensation of body 'g'",
@@ -406,6 +424,18 @@ def test_keyframes_do_not_fit_a_base_that_was_let_loose():
     assert float(pbad.make_state(pbad.load(text), key="home").v[0]) == 1
     model, report = pbad.load(text, floating_base=True, unsupported="warn")
     assert not model.keyframes and any("keyframes (2): left out" in x for x in report.notes)
+
+
+def test_a_mocap_body_that_nothing_touches_is_fixed():
+    """Marks of targets: in their place, without a word, and no contact is missed for them."""
+    bare = pbad.load(arm(), unsupported="warn")[1]
+    for mark in ('contype="0" conaffinity="0"', 'contype="4" conaffinity="2"'):
+        geom = f'<geom size="0.1" {mark}/>'
+        text = arm(bodies=f'<body name="hand" mocap="true" pos="1 2 3">{geom}<body>{geom}</body></body>')
+        model, report = pbad.load(text, unsupported="warn")
+        assert report == bare and model.nv == 5
+        link = model.topology.body_link[model.body_names.index("hand")]
+        np.testing.assert_allclose(model.placement[link, :, 3], [1, 2, 3])
 
 
 def test_options_are_checked():
