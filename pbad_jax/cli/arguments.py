@@ -53,6 +53,13 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument(
         "--unsupported", choices=("error", "warn"), default="error", help="features of a file that are not there yet"
     )
+    model.add_argument(
+        "--package-dir",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder besides the file's own from which it may take meshes and includes; more than once for more",
+    )
     model.add_argument("--float32", action="store_true", help="single precision instead of double")
 
     simulate = commands.add_parser(

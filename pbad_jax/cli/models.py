@@ -37,10 +37,17 @@ def load_model(args: argparse.Namespace) -> tuple[Model, list[str]]:
         return getattr(pbad, name)(dtype=dtype), []
     if not os.path.exists(name):
         raise CallError(f"MODEL {name!r} is neither a file nor one of {', '.join(BUILT_IN)}{_nearest_file(name)}")
+    for folder in args.package_dir:
+        if not os.path.isdir(folder):
+            raise CallError(f"--package-dir {folder!r} is no folder{_nearest_file(folder)}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnsupportedFeatureWarning)  # the summary lists them
         loaded = pbad.load(
-            pathlib.Path(name), floating_base=args.floating_base, unsupported=args.unsupported, dtype=dtype
+            pathlib.Path(name),
+            floating_base=args.floating_base,
+            unsupported=args.unsupported,
+            package_dirs=args.package_dir,
+            dtype=dtype,
         )
     model, report = loaded if isinstance(loaded, tuple) else (loaded, None)
     return model, [f"left out: {x}" for x in getattr(report, "unsupported", ())]

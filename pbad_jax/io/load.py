@@ -83,8 +83,8 @@ def load(source, *, floating_base=False, unsupported="error", package_dirs=(), d
         floating_base: give the first root body a free joint; URDF cannot say so itself.
         unsupported: "error" refuses a file with features that would change the motion and that are not there;
             "warn" leaves them out and returns a report.
-        package_dirs: folders, besides the model's own, from which meshes and includes may be read, and in which
-            the packages of `package://` are looked up.
+        package_dirs: folders from which meshes and includes may be read, and in which the packages of `package://`
+            are looked up, besides the model's own. Meshes may also lie in a usual folder beside that: `../meshes`.
         dtype: float32 or float64, as in `build_model`.
 
     Returns:

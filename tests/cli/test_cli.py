@@ -311,6 +311,7 @@ BAD_CALLS = {
     "simulate chain:1 --key home": "key='home': model 'chain:1' has no keyframe of that name; it has none",
     "simulate chain:1 --key home --q0 0,0": "--key home and --q0 both say where it starts",
     "simulate spider --ground": "--ground: model 'spider' has a plane of its own",
+    "info spores.xml --package-dir nowhere": "--package-dir 'nowhere' is no folder",
     "simulate spores.xml --out spores.xml": "spores.xml",
     "simulate chain:1 --plot e.foo": "suffix 'foo'",
     "info spores.xml": "spores.xml",
