@@ -9,7 +9,6 @@ import numpy as np
 
 import pbad_jax as pbad
 from pbad_jax import forces
-from pbad_jax.builders.descriptions import Geom
 from pbad_jax.cli.arguments import CallError
 from pbad_jax.cli.models import is_built_in, start, starting_key
 from pbad_jax.kinematics import transforms
@@ -108,6 +107,8 @@ def _acts_on(model: Model, force, i: int) -> list[int]:
     if isinstance(force, forces.VectorActuation):
         joint = next(j for j in model.topology.joints if j.v == force.joints[i][2])
         return list(range(joint.v, joint.v + joint.nv))
+    if isinstance(force, forces.TendonActuation):
+        return np.flatnonzero(np.asarray(force.coefficient[i])).tolist()
     return [force.v_index[i]]
 
 
@@ -117,7 +118,7 @@ def _holding(model: Model, servos: list, q: np.ndarray) -> tuple[np.ndarray, int
     wanted = {u for u, _ in servos}
     for force in _actuations(model):
         gain, bias, ends = (np.asarray(x, float) for x in (force.gain, force.bias, force.control_range))
-        rest = -(bias[:, 0] + bias[:, 1] * np.asarray(force.extent(q), float)) / np.where(gain == 0, 1.0, gain)
+        rest = -(bias[:, 0] + bias[:, 1] * np.asarray(force.extent(model, q), float)) / np.where(gain == 0, 1.0, gain)
         for i, u in enumerate(force.u_index):
             if u in wanted:
                 control[u] = rest[i]
@@ -213,7 +214,7 @@ def _is_urdf(path: str) -> bool:
 
 def _with_plane(model: Model, up: np.ndarray, height: float) -> Model:
     """The model with an infinite plane to be drawn; the report of what does not act no longer misses one."""
-    t, g, plane = model.topology, model.geometry, Geom("plane")
+    t, g, plane = model.topology, model.geometry, pbad.Geom("plane")
     rows = {"size": plane.size, "position": height * up, "quaternion": z_to(up), "rgba": plane.rgba}
     rows["friction"] = plane.friction
     geometry = type(g)(**{k: np.concatenate([getattr(g, k), np.asarray(x, float)[None]]) for k, x in rows.items()})

@@ -19,6 +19,7 @@ from pbad_jax.forces import Force, InertiaBoxes, JointCoupling, connect, contact
 from pbad_jax.forces.attachments import carried, reference_transforms
 from pbad_jax.forces.body_contact import geom_contact
 from pbad_jax.forces.contact_points import ContactPoints
+from pbad_jax.io import mujoco_tendons
 from pbad_jax.io.mjcf import mujoco_module
 from pbad_jax.kinematics import transforms
 from pbad_jax.math.rotations import rotation_numpy
@@ -211,13 +212,13 @@ def _contact(surface, geoms: list[int], friction, time, points: dict[int, Contac
 # --- equality constraints ----------------------------------------------------------------------------------
 
 
-def equalities(m, body_names: list[str], switched_off: bool) -> tuple[list[Maker], list[str]]:
-    """Connections, welds and joint equalities that start active; the others by name."""
+def equalities(m, body_names: list[str], joint_names: list[str], switched_off: bool) -> tuple[list[Maker], list[str]]:
+    """Connections, welds and equalities of joints and fixed tendons that start active; the others by name."""
     mujoco = mujoco_module()
     if switched_off:
         return [], []
     makers: list[Maker] = []
-    lost, joint = [], []
+    lost, joint, tendon = [], [], []
     for e in range(m.neq):
         if not m.eq_active0[e]:
             continue
@@ -226,6 +227,8 @@ def equalities(m, body_names: list[str], switched_off: bool) -> tuple[list[Maker
         on_bodies = int(m.eq_objtype[e]) == int(mujoco.mjtObj.mjOBJ_BODY)
         if kind == "joint":
             joint.append(e)
+        elif kind == "tendon" and mujoco_tendons.may_be_coupled(m, e):
+            tendon.append(e)
         elif on_bodies and (m.body_mocapid[m.body_weldid[[m.eq_obj1id[e], m.eq_obj2id[e]]]] >= 0).any():
             continue  # `moved_from_outside` names it
         elif kind in ("connect", "weld") and on_bodies and _is_met(m, e, kind):
@@ -234,9 +237,11 @@ def equalities(m, body_names: list[str], switched_off: bool) -> tuple[list[Maker
             make = _connect if kind == "connect" else _weld
             makers.append(functools.partial(make, *_ends(m, e, kind, body_names), _tau(m, e)))
         else:
-            lost.append(f"equality {name!r} ({kind})")
+            lost.append(f"equality {name!r} ({'spatial ' * (kind == 'tendon')}{kind})")
     if joint:
         makers.append(functools.partial(_couplings, _coupling_data(m, joint)))
+    if tendon:
+        makers.append(mujoco_tendons.couplings(m, tendon, joint_names))
     return makers, lost
 
 

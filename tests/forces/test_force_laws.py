@@ -144,6 +144,20 @@ def driven(joints, **changes) -> forces.VectorActuation:
 GOAL = (0.3, *(x / 2 for x in (1.0, -1.0, 1.0, -1.0)), -0.1)  # of knee, hip and rail
 DRIVE = {"kp": (2.0, 3.0, 1.5, 0.5, 4.0), "kd": (0.4, 0.7, 0.3), "target": GOAL}
 
+PULLS = [{"knee": 1.5, "rail": -0.5}, {"hub": 0.7, "rail": 1.2, "knee": -0.3}]
+
+
+def pulled(**changes) -> forces.TendonActuation:
+    """Actuators of tendons; the two controls of the creature serve them."""
+    drives = [
+        Actuator(PULLS[0], "first", gear=1.5, gain=2.0, bias=(0.1, -1.5, -0.4), **changes),
+        Actuator(PULLS[1], "second", gear=-0.5, gain=3.0, bias=(0.0, -0.5, -0.2), **changes),
+    ]
+    return dataclasses.replace(pbad.with_actuators(creature(), *drives).forces[-1], u_index=(0, 1))
+
+
+TENDON_LIMIT = {"range": [[-0.2, 0.1], [-INF, -0.3]], "stiffness": (3.0, 2.0), "width": 0.2}
+QUARTIC = {"polynomial": (0.3, 0.7, 0.3, -0.2, 0.1), "offset": (0.2, -0.1), "stiffness": 3.0}
 HELD = {"stiffness": 5.0, "damping": 0.8}
 # name -> (how to make it, whether it is conservative)
 FORCES = {
@@ -160,6 +174,14 @@ FORCES = {
     "PDDrive, clipped": (law("pd_drive", (["knee", "hip", "rail"],), **DRIVE, force_limit=(0.5, 0.8, 0.5)), False),
     "PDDrive, all": (law("pd_drive", (None, 2.0, 0.3)), False),
     "PDDrive, hinge": (law("pd_drive", ("knee", 2.0, 0.3)), False),
+    "TendonSpring": (law("tendon_spring", (PULLS,), stiffness=2.0, rest=[[-0.1, 0.2], [0, 0]], damping=0.3), False),
+    "TendonSpring, elastic": (law("tendon_spring", (PULLS[1],), stiffness=2.0, rest=0.1), True),
+    "TendonFriction": (law("tendon_friction", (PULLS, (0.4, 0.7)), stick_speed=0.3), False),
+    "TendonLimit": (law("tendon_limit", (PULLS,), **TENDON_LIMIT, damping=0.6), False),
+    "TendonCoupling": (law("tendon_coupling", (PULLS[0], PULLS[1]), **QUARTIC, damping=0.5), False),
+    "TendonCoupling, alone": (law("tendon_coupling", (PULLS[0],), **QUARTIC), True),
+    "TendonActuation": (pulled, False),
+    "TendonActuation, clipped": (lambda: pulled(control_range=(-1, 1), force_range=(-0.4, 0.9)), False),
     "JointForce": (law("joint_force", (np.linspace(-2, 3, 12),)), False),
     "Drag": (lambda: forces.drag(0.8), False),
     "Fluid": (law("fluid", (2.0, 0.7)), False),

@@ -300,15 +300,8 @@ LACKING = {
         "equality 0 (connect)",
     ),
     "tendon": (
-        {"extra": '<tendon><fixed name="t" stiffness="3"><joint joint="ja" coef="1"/></fixed></tendon>'},
-        "tendon 't' (stiffness)",
-    ),
-    "tendon actuator": (
-        {
-            "extra": '<tendon><fixed name="t"><joint joint="ja" coef="1"/></fixed></tendon>'
-            '<actuator><motor name="x" tendon="t"/></actuator>'
-        },
-        "actuator 'x': transmission through a tendon",
+        {"extra": '<tendon><fixed name="t" armature="3"><joint joint="ja" coef="1"/></fixed></tendon>'},
+        "tendon 't' (armature)",
     ),
     "site actuator": ({"extra": '<actuator><motor name="x" site="s"/></actuator>'}, "actuator 'x'"),
     "muscle": ({"extra": '<actuator><muscle name="x" joint="ja"/></actuator>'}, "actuator 'x': activation dynamics"),
@@ -370,8 +363,8 @@ def test_what_changes_the_motion_is_refused_by_name(name):
 def test_all_of_them_are_listed_at_once():
     extra = (
         '<equality><weld name="w" body1="a" body2="ball" relpose="0 0 1 1 0 0 0"/></equality>'
-        '<tendon><fixed name="t" damping="3"><joint joint="ja" coef="1"/></fixed></tendon>'
-        '<actuator><motor name="x" tendon="t"/><muscle name="y" joint="ja"/><motor name="fine" joint="jb"/></actuator>'
+        '<tendon><fixed name="t" armature="3"><joint joint="ja" coef="1"/></fixed></tendon>'
+        '<actuator><motor name="x" site="s"/><muscle name="y" joint="ja"/><motor name="fine" joint="jb"/></actuator>'
     )
     with pytest.raises(pbad.UnsupportedFeatureError) as e:
         pbad.load(arm(extra=extra, bodies='<body gravcomp="1"><joint/><geom size="0.1"/></body>'))
