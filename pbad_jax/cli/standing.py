@@ -5,6 +5,7 @@ import dataclasses
 import re
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 import pbad_jax as pbad
@@ -146,7 +147,7 @@ def effective_inertia(model: Model, q: np.ndarray) -> np.ndarray:
     a leg carries the trunk. A ball's three are its largest.
     """
     t, index = model.topology, tree(model.topology)
-    T = np.asarray(transforms.transforms(model, q), float)
+    T = np.asarray(transforms.transforms(model, jnp.asarray(q)), float)
     square = np.concatenate([T, np.broadcast_to([0, 0, 0, 1.0], (len(T), 1, 4))], axis=1)
     moment = square @ np.asarray(model.second_moment, float) @ square.swapaxes(1, 2)
     floating = {j.v for j in t.joints if j.type == "free"}

@@ -24,6 +24,7 @@ from pbad_jax.model.joints import JointInfo
 from pbad_jax.model.model import Model
 
 Tendon = Mapping[str, float]  # joint -> coefficient
+TINY = 1e-30  # the least of what must be above zero
 
 
 def lengths(model: Model, coefficient: jax.Array, q: jax.Array) -> jax.Array:
@@ -137,8 +138,8 @@ class TendonLimit:
             f, by_length, by_rate = f - side * end.force, by_length - end.by_depth, by_rate - end.by_rate
             duals.append(end.tangent)
         dual, modelled = (None, None) if at.guide is None else (tuple(duals), c.T @ beyond)
-        slopes = {"dtau_dq": _between(c, by_length), "dtau_dv": _between(c, by_rate)}
-        return Load(tau=c.T @ f, **slopes, modelled_tau=modelled, dual=dual)
+        by_q, by_v = _between(c, by_length), _between(c, by_rate)
+        return Load(tau=c.T @ f, dtau_dq=by_q, dtau_dv=by_v, modelled_tau=modelled, dual=dual)
 
     def dual(self, model: Model) -> tuple[Tangent, Tangent]:
         """A tangent of either end of every tendon."""
@@ -281,7 +282,7 @@ def tendon_friction(
     loss: N, ≥ 0. stick_speed: m/s, > 0, below which it is viscous.
     """
     c = tendon_rows(model.topology.joints, tendons, "tendon_friction")
-    speed = _each(stick_speed, len(c), "stick_speed of tendon_friction", least=np.finfo(np.float32).tiny)
+    speed = _each(stick_speed, len(c), "stick_speed of tendon_friction", least=TINY)
     leaf = checks.leaf(model.dtype)
     return TendonFriction(leaf(c), leaf(_each(loss, len(c), "loss of tendon_friction")), leaf(speed))
 
@@ -296,7 +297,7 @@ def tendon_limit(
     c = tendon_rows(model.topology.joints, tendons, "tendon_limit")
     ends = _ranges(range, len(c), "range of tendon_limit")
     k, d = (_each(x, len(c), f"{n} of tendon_limit") for x, n in ((stiffness, "stiffness"), (damping, "damping")))
-    w = _each(width, len(c), "width of tendon_limit", least=np.finfo(np.float32).tiny)
+    w = _each(width, len(c), "width of tendon_limit", least=TINY)
     leaf = checks.leaf(model.dtype)
     return TendonLimit(leaf(c), leaf(ends), leaf(k), leaf(w), leaf(d))
 

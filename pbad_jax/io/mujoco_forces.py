@@ -46,7 +46,7 @@ def moved_from_outside(m, body_names: list[str], contact_off: bool, equality_off
     for b in np.flatnonzero(m.body_mocapid >= 0):
         own = np.flatnonzero(on == b)
         named = pairs[np.isin(pairs, own).any(axis=1)].size
-        if not contact_off and (named or any(_may_touch(m, g, moving).any() for g in own)):
+        if not contact_off and (named or any(_may_touch(m, int(g), moving).any() for g in own)):
             out.append(f"mocap body {body_names[b]!r} (others touch it; it stands still here)")
         if not equality_off and any(b in ends for ends in _tied(m)):
             out.append(f"mocap body {body_names[b]!r} (others are tied to it)")
