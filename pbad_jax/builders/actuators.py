@@ -1,7 +1,7 @@
 """Actuators: what a control drives, described in Python and checked."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,9 @@ from pbad_jax import checks
 from pbad_jax.checks import interval, known, number, unique, vector
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.drives import Actuation, VectorActuation, chosen
+from pbad_jax.forces.tendons import TendonActuation, tendon_rows
 from pbad_jax.model.joints import BALL, JOINTS, JointInfo
+from pbad_jax.model.keyframes import Keyframe, Keyframes
 from pbad_jax.model.model import Model
 
 
@@ -23,10 +25,11 @@ class Actuator:
     free joint is 0.
 
     Attributes:
-        joint: its name; any but a fixed one.
-        name: unique; default that of the joint and "_actuator".
-        gear: one number for a hinge or a slide; else one for each degree of freedom: universal (2,), planar and ball
-            (3,), free (6,).
+        joint: its name; any but a fixed one. Or a fixed tendon, {joint: coefficient} of hinges and slides, whose
+            length is the sum of coefficient · q.
+        name: unique; default that of the joint and "_actuator"; a tendon's has none.
+        gear: one number for a hinge, a slide or a tendon; else one for each degree of freedom: universal (2,), planar
+            and ball (3,), free (6,).
         gain: force per control; N, or N m where the gear is a plain number of a hinge.
         bias: (3,) force, force per length, force per speed.
         control_range, force_range: (low, high), None = unlimited.
@@ -34,7 +37,7 @@ class Actuator:
             instead of its own (MuJoCo's jointinparent).
     """
 
-    joint: str
+    joint: str | Mapping[str, float]
     name: str = ""
     gear: Any = 1.0
     gain: float = 1.0
@@ -45,7 +48,7 @@ class Actuator:
 
 
 def with_actuators(model: Model, *actuators: Actuator) -> Model:
-    """The model with more actuators; their controls come after those that it has.
+    """The model with more actuators; their controls come after those that it has, and are zero in its keyframes.
 
     Args:
         model: from a file, from `build_model`, or any other.
@@ -62,7 +65,13 @@ def with_actuators(model: Model, *actuators: Actuator) -> Model:
     leaf = checks.leaf(model.dtype)
     more = tuple(actuation(drives, leaf, first=model.nu))
     topology = dataclasses.replace(t, actuator_names=names)
-    return dataclasses.replace(model, topology=topology, forces=model.forces + more)
+    keyframes = Keyframes({k: _with_more(key, len(drives)) for k, key in model.keyframes.items()})
+    return dataclasses.replace(model, topology=topology, forces=model.forces + more, keyframes=keyframes)
+
+
+def _with_more(key: Keyframe, count: int) -> Keyframe:
+    """A keyframe whose further controls are zero."""
+    return key if key.control is None else dataclasses.replace(key, control=np.r_[key.control, np.zeros(count)])
 
 
 def motors(model: Model, joints: str | Sequence[str] | None = None) -> list[Actuator]:
@@ -91,7 +100,8 @@ class Drive(NamedTuple):
     """A checked Actuator."""
 
     name: str
-    joint: JointInfo
+    joint: JointInfo | None  # None: of a tendon
+    tendon: np.ndarray  # (nv,) its coefficients; empty: of a joint
     in_parent: bool
     gear: np.ndarray  # one entry a degree of freedom
     gain: float
@@ -108,6 +118,8 @@ def check_actuator(a: Actuator, joints: Sequence[JointInfo]) -> Drive:
     """
     if not isinstance(a, Actuator):
         raise ModelError(f"{a!r:.60} is no actuator; make one with Actuator(joint)")
+    if isinstance(a.joint, Mapping):
+        return _of_tendon(a, joints)
     name = a.name or f"{a.joint}_actuator"
     where = f"actuator {name!r}"
     joint = joints[known(a.joint, [j.name for j in joints], f"joint of {where}")]
@@ -116,46 +128,64 @@ def check_actuator(a: Actuator, joints: Sequence[JointInfo]) -> Drive:
     what = f"gear of {where}"
     single = joint.nv == 1
     gear = [number(a.gear, what)] if single else vector(a.gear, joint.nv, f"{what} on the {joint.type} {joint.name!r}")
-    return Drive(
-        name, joint, bool(a.in_parent), np.asarray(gear), number(a.gain, f"gain of {where}"),
-        vector(a.bias, 3, f"bias of {where}"), interval(a.control_range, f"control_range of {where}"),
-        interval(a.force_range, f"force_range of {where}"),
+    return Drive(name, joint, np.zeros(0), bool(a.in_parent), np.asarray(gear), *_law_of(a, where))
+
+
+def _of_tendon(a: Actuator, joints: Sequence[JointInfo]) -> Drive:
+    """An actuator of a tendon, checked likewise."""
+    where = f"actuator {a.name!r}"
+    if not a.name:
+        raise ModelError(f"actuator of the tendon {a.joint!r:.60} has no name; give it one: Actuator(tendon, name)")
+    (row,) = tendon_rows(joints, a.joint, where)
+    return Drive(a.name, None, row, False, np.asarray([number(a.gear, f"gear of {where}")]), *_law_of(a, where))
+
+
+def _law_of(a: Actuator, where: str) -> tuple:
+    """Gain, bias and ranges."""
+    return (
+        number(a.gain, f"gain of {where}"), vector(a.bias, 3, f"bias of {where}"),
+        interval(a.control_range, f"control_range of {where}"), interval(a.force_range, f"force_range of {where}"),
     )  # fmt: skip
 
 
-def actuation(drives: Sequence[Drive], leaf: Callable, first: int = 0) -> list[Actuation | VectorActuation]:
+def actuation(drives: Sequence[Drive], leaf: Callable, first: int = 0) -> list:
     """The forces of these actuators, whose controls begin at `first`.
 
     leaf: makes (array, *shape) an array of the model's dtype.
     """
-    single = [_single(d) for d in drives]
-    out: list[Actuation | VectorActuation] = []
-    alone = [(i, d, k) for i, (d, k) in enumerate(zip(drives, single)) if k is not None]
+    of_joints = [(i, d, d.joint, _single(d, d.joint)) for i, d in enumerate(drives) if d.joint is not None]
+    out = []
+    alone = [(i, d, j, k) for i, d, j, k in of_joints if k is not None]
     if alone:
-        law = _law([d for _, d, _ in alone], leaf)
-        gear = leaf([d.gear[k] for _, d, k in alone], len(alone))
-        q, v = (tuple(getattr(d.joint, x) + k for _, d, k in alone) for x in "qv")
+        law = _law([d for _, d, *_ in alone], leaf)
+        gear = leaf([d.gear[k] for _, d, _, k in alone], len(alone))
+        q, v = (tuple(getattr(j, x) + k for _, _, j, k in alone) for x in "qv")
         out.append(Actuation(gear, **law, u_index=tuple(first + i for i, *_ in alone), q_index=q, v_index=v))
-    rest = [(i, d) for i, (d, k) in enumerate(zip(drives, single)) if k is None]
+    rest = [(i, d, j) for i, d, j, k in of_joints if k is None]
     if rest:
-        law = _law([d for _, d in rest], leaf)
-        gear = leaf([_places(d) for _, d in rest], len(rest), 6)
-        where = tuple((d.joint.type, d.joint.q, d.joint.v, d.in_parent) for _, d in rest)
-        out.append(VectorActuation(gear, **law, u_index=tuple(first + i for i, _ in rest), joints=where))
+        law = _law([d for _, d, _ in rest], leaf)
+        gear = leaf([_places(d, j) for _, d, j in rest], len(rest), 6)
+        where = tuple((j.type, j.q, j.v, d.in_parent) for _, d, j in rest)
+        out.append(VectorActuation(gear, **law, u_index=tuple(first + i for i, *_ in rest), joints=where))
+    pulls = [(i, d) for i, d in enumerate(drives) if d.joint is None]
+    if pulls:
+        law = _law([d for _, d in pulls], leaf)
+        rows, gear = leaf([d.tendon for _, d in pulls]), leaf([d.gear[0] for _, d in pulls], len(pulls))
+        out.append(TendonActuation(rows, gear, **law, u_index=tuple(first + i for i, _ in pulls)))
     return out
 
 
-def _single(d: Drive) -> int | None:
+def _single(d: Drive, joint: JointInfo) -> int | None:
     """Which one hinge or slide of its joint it drives; None where it is not one."""
     moves = np.flatnonzero(d.gear)
-    if d.joint.nv == 1:
+    if joint.nv == 1:
         return 0
-    return int(moves[0]) if BALL not in JOINTS[d.joint.type].primitives and len(moves) == 1 else None
+    return int(moves[0]) if BALL not in JOINTS[joint.type].primitives and len(moves) == 1 else None
 
 
-def _places(d: Drive) -> np.ndarray:
+def _places(d: Drive, joint: JointInfo) -> np.ndarray:
     """The gear in six places, a ball's in the last three."""
-    alone = JOINTS[d.joint.type].primitives == (BALL,)
+    alone = JOINTS[joint.type].primitives == (BALL,)
     return np.r_[np.zeros(3), d.gear] if alone else np.r_[d.gear, np.zeros(6 - len(d.gear))]
 
 

@@ -5,7 +5,7 @@ the file importers come through this door too.
 """
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from pbad_jax.builders.link_rows import Draft, add_body, add_geom
 from pbad_jax.checks import float_dtype, unique, vector
 from pbad_jax.errors import ModelError, OptionError
 from pbad_jax.model import joints
+from pbad_jax.model.keyframes import Keyframe, Keyframes
 from pbad_jax.model.model import Geometry, Model, Topology
 
 
@@ -33,6 +34,7 @@ def build_model(
     fix_inertia: str = "error",
     dtype: Any = None,
     inactive: Sequence[str] = (),
+    keyframes: Mapping[str, Keyframe] | None = None,
 ) -> Model:
     """A `Model` from bodies in parent-first order, every input checked.
 
@@ -46,6 +48,7 @@ def build_model(
         fix_inertia: "error" refuses an inertia that breaks A + B ≥ C; "project" clamps it and warns.
         dtype: float32 or float64; default float64 where JAX has it enabled, else float32.
         inactive: features that the model carries without a force (importers fill this).
+        keyframes: named moments, for `make_state(model, key=...)`.
 
     Returns:
         The model with its own forces: gravity, and springs, dampers, dry friction, limits, actuators where there are
@@ -77,7 +80,19 @@ def build_model(
         q0=leaf(q_ref, len(q_ref)),
         geometry=_geometry(draft),
         forces=(force_laws.Gravity(), *_joint_forces(draft, q_ref, leaf), *actuation(drives, leaf)),
+        keyframes=_keyframes(keyframes or {}, {"q": len(q_ref), "v": nv, "control": len(drives)}),
     )
+
+
+def _keyframes(given: Mapping[str, Keyframe], sizes: dict[str, int]) -> Keyframes:
+    """Of the right lengths, all numbers finite; what a quaternion may be is `make_state`'s to say."""
+    out = {}
+    for name, key in given.items():
+        where = f"of keyframe {name!r}"
+        q, v = (vector(getattr(key, k), sizes[k], f"{k} {where}") for k in "qv")
+        u = None if key.control is None else vector(key.control, sizes["control"], f"control {where}")
+        out[name] = Keyframe(q, v, u, checks.number(key.time, f"time {where}"))
+    return Keyframes(out)
 
 
 def _drafted(bodies: list[Body], world_geoms: Sequence[Geom], fix_inertia: str, dtype) -> Draft:

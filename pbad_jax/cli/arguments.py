@@ -53,11 +53,18 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument(
         "--unsupported", choices=("error", "warn"), default="error", help="features of a file that are not there yet"
     )
+    model.add_argument(
+        "--package-dir",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder besides the file's own from which it may take meshes and includes; more than once for more",
+    )
     model.add_argument("--float32", action="store_true", help="single precision instead of double")
 
     simulate = commands.add_parser(
         "simulate", parents=[model], allow_abbrev=False, help="roll a model out",
-        description="Roll a model out without controls and sum up how it went.",
+        description="Roll a model out under one control and sum up how it went.",
     )  # fmt: skip
     add = simulate.add_argument
     add("--dt", type=float, default=0.05, metavar="S", help="step, seconds (default 0.05)")
@@ -68,6 +75,17 @@ def _parser() -> argparse.ArgumentParser:
     add("--on-failure", default="substep", metavar="POLICY", help="freeze or substep (default): parts of a failed step")
     add("--q0", metavar="A,B,..|FILE.npy", help="where it starts; chain:N starts horizontal")
     add("--v0", metavar="A,B,..|FILE.npy", help="how fast it starts; default at rest, chain:N with a small swing")
+    add(
+        "--key",
+        metavar="NAME",
+        help="the keyframe of the file where it starts; default home, or the first, if there is one",
+    )
+    add("--hold", action="store_true", help="hold the pose: by the file's position servos, else by PD drives")
+    add(
+        "--ground",
+        action=argparse.BooleanOptionalAction,
+        help="a plane below the lowest point; by default below a URDF that floats and touches nothing else",
+    )
     add("--no-cache", action="store_true", help="do not keep compiled programs in the user's cache folder")
     add("--out", metavar="FILE.npz", help="write the trajectory")
     add("--html", metavar="FILE.html", help="write an animation")

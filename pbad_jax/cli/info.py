@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pbad_jax.cli.models import load_model
+from pbad_jax.cli.models import idle_features, load_model
 from pbad_jax.errors import printable
 from pbad_jax.forces import JointLimit
 from pbad_jax.forces.force import acts_at, description
@@ -16,7 +16,7 @@ from pbad_jax.model.model import Model
 
 def run(args: argparse.Namespace) -> int:
     """Describe a model; the exit code."""
-    model, idle = load_model(args)
+    model, lost = load_model(args)
     t = model.topology
     mass = np.asarray(model.second_moment)[:, 3, 3]
     gravity = " ".join(f"{float(x):g}" for x in model.gravity)
@@ -33,8 +33,12 @@ def run(args: argparse.Namespace) -> int:
          for j in t.joints],
     )  # fmt: skip
     _table(("actuator",), [(n,) for n in t.actuator_names])
+    _table(
+        ("keyframe", "time (s)", "control"),
+        [(n, f"{k.time:g}", "no" if k.control is None else "yes") for n, k in model.keyframes.items()],
+    )
     _table(("force", "acts on", "once a"), [_force(model, f) for f in model.forces])
-    _table(("features that do not act",), [(x,) for x in idle])
+    _table(("features that do not act",), [(x,) for x in idle_features(model, lost)])
     return 0
 
 

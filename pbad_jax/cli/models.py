@@ -21,7 +21,7 @@ SWING = 0.2  # of sqrt(g / length): the sideways rate with which the chain start
 
 
 def load_model(args: argparse.Namespace) -> tuple[Model, list[str]]:
-    """The model, and a line for every feature of its file that does not act.
+    """The model, and a line for every feature of its file that was left out.
 
     Raises:
         CallError: neither a file nor a built-in model. ModelFileError: a file that `pbad.load` refuses.
@@ -37,14 +37,30 @@ def load_model(args: argparse.Namespace) -> tuple[Model, list[str]]:
         return getattr(pbad, name)(dtype=dtype), []
     if not os.path.exists(name):
         raise CallError(f"MODEL {name!r} is neither a file nor one of {', '.join(BUILT_IN)}{_nearest_file(name)}")
+    for folder in args.package_dir:
+        if not os.path.isdir(folder):
+            raise CallError(f"--package-dir {folder!r} is no folder{_nearest_file(folder)}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnsupportedFeatureWarning)  # the summary lists them
         loaded = pbad.load(
-            pathlib.Path(name), floating_base=args.floating_base, unsupported=args.unsupported, dtype=dtype
+            pathlib.Path(name),
+            floating_base=args.floating_base,
+            unsupported=args.unsupported,
+            package_dirs=args.package_dir,
+            dtype=dtype,
         )
     model, report = loaded if isinstance(loaded, tuple) else (loaded, None)
-    idle = [f"left out: {x}" for x in getattr(report, "unsupported", ())]
-    return model, idle + [f"carried, no force yet: {x}" for x in model.topology.inactive]
+    return model, [f"left out: {x}" for x in getattr(report, "unsupported", ())]
+
+
+def idle_features(model: Model, lost: list[str]) -> list[str]:
+    """A line for every feature of its file that does not act: those that were lost, and those that are carried."""
+    return lost + [f"carried, no force yet: {x}" for x in model.topology.inactive]
+
+
+def is_built_in(name: str) -> bool:
+    """Whether MODEL names no file."""
+    return name in ("swimmer", "spider") or (name.startswith("chain:") and not os.path.exists(name))
 
 
 def _nearest_file(name: str) -> str:
@@ -57,11 +73,27 @@ def _nearest_file(name: str) -> str:
     return f"; did you mean {os.path.join(folder, near[0])!r}?" if near else "; check the path"
 
 
-def start(args: argparse.Namespace, model: Model) -> State:
-    """The initial state: --q0 and --v0, or the model's own start.
+def starting_key(args: argparse.Namespace, model: Model) -> str | None:
+    """The keyframe where it starts: that of --key, else `home`, else the first; None with --q0, or without keyframes.
 
     Raises:
-        CallError: no numbers, or not as many as the model has. StateError: NaN, inf, a quaternion that is none.
+        CallError: --key and --q0.
+    """
+    if args.key is not None:
+        if args.q0 is not None:
+            raise CallError(f"--key {args.key} and --q0 both say where it starts; give one of them")
+        return args.key
+    if args.q0 is not None or not model.keyframes:
+        return None
+    return "home" if "home" in model.keyframes else next(iter(model.keyframes))
+
+
+def start(args: argparse.Namespace, model: Model) -> State:
+    """The initial state: --q0 and --v0, a keyframe, or the model's own start.
+
+    Raises:
+        CallError: no numbers, or not as many as the model has. StateError: NaN, inf, a quaternion that is none, an
+            unknown keyframe.
     """
     q, v = (_numbers(f"--{k}", getattr(args, k)) for k in ("q0", "v0"))
     if args.model.startswith("chain:") and model.topology.name == args.model:
@@ -77,7 +109,7 @@ def start(args: argparse.Namespace, model: Model) -> State:
             given = f"{x.size} numbers" if x.ndim == 1 else f"an array of shape {x.shape}"
             layout = joint_layout(model.topology, option[2])
             raise CallError(f"{option} has {given}; model {model.topology.name!r} wants {size}: {layout}")
-    return pbad.make_state(model, q, v)
+    return pbad.make_state(model, q, v, key=starting_key(args, model))
 
 
 def _numbers(option: str, text: str | None) -> np.ndarray | None:

@@ -14,7 +14,8 @@ import numpy as np
 
 import pbad_jax as pbad
 from pbad_jax.cli.arguments import check_outputs, options_of
-from pbad_jax.cli.models import load_model, start
+from pbad_jax.cli.models import idle_features, load_model
+from pbad_jax.cli.standing import begin
 from pbad_jax.cli.summary import Run, print_summary
 from pbad_jax.compilation_cache import compilation_cache_in_use
 from pbad_jax.errors import Status
@@ -28,15 +29,15 @@ from pbad_jax.step.options import Options, scheme_of
 def run(args: argparse.Namespace) -> int:
     """Simulate as the command line says; the exit code."""
     with _cache(args) as kept:
-        model, idle = load_model(args)
+        model, lost = load_model(args)
         options, steps = options_of(args, model)
-        state = start(args, model)
         check_outputs(args)
+        model, state, control, said = begin(args, model)
         if options.tolerance is not None:  # whether the dtype resolves it is seen only in a trace
             jax.eval_shape(pbad.make_step(options), model, state)
         _say(kept)
-        done = _roll_out(model, state, steps, options)
-        print_summary(args, model, options, state, done, idle)
+        done = _roll_out(model, state, control, steps, options)
+        print_summary(args, model, options, state, done, [said, *idle_features(model, lost)])
         _write(args, model, state, done)
     return int(bool(np.any(done.info.status != Status.CONVERGED)))
 
@@ -60,16 +61,16 @@ def _cache(args: argparse.Namespace) -> Iterator[str]:
             yield f"compiled programs are kept in {folder} (--no-cache: not)"
 
 
-def _roll_out(model: Model, state: State, steps: int, options: Options) -> Run:
+def _roll_out(model: Model, state: State, control: np.ndarray, steps: int, options: Options) -> Run:
     """Compile, then run, saying so."""
     _say(f"{model!r}: compiling {steps} steps of {scheme_of(options).name} ... ", end="")
     began = time.perf_counter()
     with _interruptible():
-        compiled = chunk_program(options).lower(*chunk_arguments(model, state, options)).compile()
+        compiled = chunk_program(options).lower(*chunk_arguments(model, state, options, control)).compile()
         compile_time = time.perf_counter() - began
         _say(f"{compile_time:.1f} s")
         began = time.perf_counter()
-        traj, info = chunked_rollout(compiled, model, state, steps, options)
+        traj, info = chunked_rollout(compiled, model, state, steps, options, control)
         wall_time = time.perf_counter() - began
     traj = jax.tree.map(np.asarray, traj)
     return Run(traj, info, compile_time, wall_time)

@@ -26,13 +26,13 @@ class Run:
 
 
 def print_summary(
-    args: argparse.Namespace, model: Model, options: Options, state: State, run: Run, idle: list[str]
+    args: argparse.Namespace, model: Model, options: Options, state: State, run: Run, remarks: list[str]
 ) -> None:
-    """Print how a rollout from a state went; `idle` are the features of its file that do not act."""
+    """Print how a rollout from a state went; `remarks` come below the model."""
     t, status, steps = model.topology, run.info.status, len(run.traj.time)
     span = steps * options.dt
     rows = [("model", f"{t.name}: {t.n_bodies} bodies, {t.nv} degrees of freedom, {jnp.dtype(model.dtype).name}")]
-    rows += [("", x) for x in idle]
+    rows += [("", x) for x in remarks]
     rows += [("steps", f"{steps} of {options.dt:g} s with {scheme_of(options).name}, {span:g} s in all")]
     if abs(span - args.time) > 1e-9 * max(span, args.time):
         rows += [("", f"--time {args.time:g} is no multiple of --dt {options.dt:g}; it was rounded to {span:g} s")]

@@ -20,6 +20,17 @@ from pbad_jax.forces.force import (
 from pbad_jax.forces.joint_laws import Gravity, JointCoupling, JointDamping, JointFriction, JointLimit, JointSpring
 from pbad_jax.forces.paper import PaperContact, PaperDrag, paper_contact, paper_drag, paper_friction
 from pbad_jax.forces.surfaces import SignedDistance, box, capsule, half_space, height_field, sphere
+from pbad_jax.forces.tendons import (
+    TendonActuation,
+    TendonCoupling,
+    TendonFriction,
+    TendonLimit,
+    TendonSpring,
+    tendon_coupling,
+    tendon_friction,
+    tendon_limit,
+    tendon_spring,
+)
 from pbad_jax.forces.world_contact import Contact, contact
 
 Point, Pull, pull = Instant, PointForces, point_forces  # their names before 0.1.0
@@ -52,6 +63,11 @@ __all__ = [
     "Pull",
     "SignedDistance",
     "Start",
+    "TendonActuation",
+    "TendonCoupling",
+    "TendonFriction",
+    "TendonLimit",
+    "TendonSpring",
     "VectorActuation",
     "Wrench",
     "body_contact",
@@ -76,6 +92,10 @@ __all__ = [
     "points_on",
     "pull",
     "sphere",
+    "tendon_coupling",
+    "tendon_friction",
+    "tendon_limit",
+    "tendon_spring",
     "total_load",
     "total_potential",
     "weld",

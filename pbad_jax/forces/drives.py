@@ -13,7 +13,7 @@ All are implicit in position and velocity; where f or τ is clipped its derivati
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,8 +51,8 @@ class Actuation:
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its diagonal derivatives."""
-        qi, vi = jnp.asarray(self.q_index), jnp.asarray(self.v_index)
-        f, open_ = _force(self, at.control, self.gear * at.q[qi], self.gear * at.v[vi])
+        vi = jnp.asarray(self.v_index)
+        f, open_ = actuator_force(self, at.control, self.extent(model, at.q), self.gear * at.v[vi])
         slope = open_ * self.gear**2
         zero = jnp.zeros(model.nv, f.dtype)
         return Load(
@@ -60,6 +60,10 @@ class Actuation:
             dtau_dq=zero.at[vi].add(slope * self.bias[:, 1]),
             dtau_dv=zero.at[vi].add(slope * self.bias[:, 2]),
         )
+
+    def extent(self, model: Model, q: jax.Array) -> jax.Array:
+        """The lengths ℓ at q, (n,) rad or m."""
+        return self.gear * q[jnp.asarray(self.q_index)]
 
     def describe(self, model: Model) -> tuple[str, str]:
         """How many they are."""
@@ -102,8 +106,7 @@ class VectorActuation:
         turned = jnp.where(s.in_parent, matvec(transpose(rotations.rotation(p)), turn), turn)
         g = jnp.concatenate([slide, turned], axis=1)
 
-        length = jnp.where(s.measured, gear * jnp.concatenate([at.q[s.q], w], axis=1), 0)
-        f, open_ = _force(self, at.control, jnp.sum(length, axis=1), jnp.sum(g * v, axis=1))
+        f, open_ = actuator_force(self, at.control, self.extent(model, at.q), jnp.sum(g * v, axis=1))
         by_length = jnp.concatenate([slide, matvec(transpose(rotations.right_jacobian_inverse(w)), turn)], axis=1)
         by_turn = jnp.where(s.in_parent, jnp.cross(v[:, 3:], turned), 0)  # ∂s/∂δ
         df_dq = self.bias[:, 1:2] * jnp.where(s.measured, by_length, 0)
@@ -117,13 +120,20 @@ class VectorActuation:
         tau = zero[0].at[s.v].add(g * f[:, None])
         return Load(tau=tau, dtau_dq=zero.at[block].add(by_q), dtau_dv=zero.at[block].add(by_v))
 
+    def extent(self, model: Model, q: jax.Array) -> jax.Array:
+        """The lengths ℓ at q, (n,) rad or m."""
+        s = _slots(self.joints)
+        w = rotations.quaternion_log(jnp.where(s.ball, q[s.p], jnp.asarray([1, 0, 0, 0], q.dtype)))
+        parts = jnp.where(s.used, self.gear, 0) * jnp.concatenate([q[s.q], w], axis=1)
+        return jnp.sum(jnp.where(s.measured, parts, 0), axis=1)
+
     def describe(self, model: Model) -> tuple[str, str]:
         """How many they are."""
         return "VectorActuation", f"by {len(self.u_index)} actuators"
 
 
-def _force(a: Actuation | VectorActuation, control: jax.Array, length: jax.Array, speed: jax.Array):
-    """The force f (n,), and 1 where it is not clipped, else 0."""
+def actuator_force(a: Any, control: jax.Array, length: jax.Array, speed: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The force f (n,) of actuators a, and 1 where it is not clipped, else 0."""
     u = jnp.clip(take(control, np.array(a.u_index)), a.control_range[:, 0], a.control_range[:, 1])
     f = a.gain * u + a.bias[:, 0] + a.bias[:, 1] * length + a.bias[:, 2] * speed
     low, high = a.force_range[:, 0], a.force_range[:, 1]

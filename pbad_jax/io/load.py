@@ -2,7 +2,8 @@
 
 MuJoCo resolves defaults, frames, angles, shapes and inertias; what it compiled is read once into the arguments
 of `build_model`, which checks it. Solver options of the file (timestep, integrator, ...) are not taken over, and
-sensors, cameras, lights, sites, keyframes and textures have no physics: they are left out without a word.
+sensors, cameras, lights, sites and textures have no physics: they are left out without a word. Keyframes are kept, as
+`model.keyframes`.
 """
 
 import contextlib
@@ -82,8 +83,8 @@ def load(source, *, floating_base=False, unsupported="error", package_dirs=(), d
         floating_base: give the first root body a free joint; URDF cannot say so itself.
         unsupported: "error" refuses a file with features that would change the motion and that are not there;
             "warn" leaves them out and returns a report.
-        package_dirs: folders, besides the model's own, from which meshes and includes may be read, and in which
-            the packages of `package://` are looked up.
+        package_dirs: folders from which meshes and includes may be read, and in which the packages of `package://`
+            are looked up, besides the model's own. Meshes may also lie in a usual folder beside that: `../meshes`.
         dtype: float32 or float64, as in `build_model`.
 
     Returns:
@@ -130,14 +131,25 @@ def _load(
         raise ModelFileError(
             f"{root.where}: the root element is <{cut(root.tag)}>; it must be <mujoco> (MJCF) or <robot> (URDF)"
         )
+    if floating_base:
+        _drop_keyframes(prepared)
     mj_model, messages = _compile(prepared, floating_base)
-    converted = mujoco_model.convert(mj_model, prepared.shapes)
+    has_control = ["ctrl" in n.attrib for n in prepared.root.walk() if n.tag == "key"]
+    converted = mujoco_model.convert(mj_model, prepared.shapes, has_control)
     unsupported = tuple(prepared.unsupported + converted.unsupported)
     if unsupported and not lenient:
         raise _unsupported(root.file, unsupported)
     model = _build(root.file, prepared, converted, dtype)
     notes = tuple(prepared.notes + converted.notes + messages)
     return model, LoadReport(unsupported, model.topology.inactive, notes), root.file
+
+
+def _drop_keyframes(prepared: mjcf.Prepared) -> None:
+    """Those of a file do not know of the base that is to float."""
+    given = sum(len(n.all("key")) for n in prepared.root.all("keyframe"))
+    prepared.root.children = [n for n in prepared.root.children if n.tag != "keyframe"]
+    if given:
+        prepared.notes.append(f"keyframes ({given}): left out, they have no place for the base that floating_base adds")
 
 
 def _read(source, package_dirs) -> tuple[Node, Roots, Budget]:

@@ -149,21 +149,20 @@ def _check_paths(root: Node, roots: Roots) -> None:
         if node.tag == "compiler":
             for key in ("meshdir", "texturedir", "assetdir", "strippath"):
                 node.attrib.pop(key, None)
-        for key in _FILE_ATTRIBUTES:
+        for key in _FILE_ATTRIBUTES if node.tag not in _DROPPED else ():
             if node.attrib.get(key):
                 path = _asset(node, key, settings, roots)
-                if node.tag not in _DROPPED:
-                    _check_file(path, node, key)
-                    node.attrib.setdefault("name", Path(node.attrib[key]).stem)
-                    node.attrib[key] = str(path)
+                _check_file(path, node, key)
+                node.attrib.setdefault("name", Path(node.attrib[key]).stem)
+                node.attrib[key] = str(path)
 
 
 def _asset(node: Node, key: str, settings: dict[str, str], roots: Roots) -> Path:
     written = node.attrib[key]
-    folder = settings.get("texturedir" if node.tag == "texture" else "meshdir", settings.get("assetdir", ""))
+    folder, mesh = settings.get("meshdir", settings.get("assetdir", "")), node.tag == "mesh"
     if settings.get("strippath") == "true":
-        return roots.resolve(str(Path(folder) / Path(written).name), node)
-    return roots.resolve(written if re.match(r"\w+:", written) else str(Path(folder) / written), node)
+        return roots.resolve(str(Path(folder) / Path(written).name), node, mesh=mesh)
+    return roots.resolve(written if re.match(r"\w+:", written) else str(Path(folder) / written), node, mesh=mesh)
 
 
 def _check_file(path: Path, node: Node, key: str) -> None:

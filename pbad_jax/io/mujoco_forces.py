@@ -19,6 +19,7 @@ from pbad_jax.forces import Force, InertiaBoxes, JointCoupling, connect, contact
 from pbad_jax.forces.attachments import carried, reference_transforms
 from pbad_jax.forces.body_contact import geom_contact
 from pbad_jax.forces.contact_points import ContactPoints
+from pbad_jax.io import mujoco_tendons
 from pbad_jax.io.mjcf import mujoco_module
 from pbad_jax.kinematics import transforms
 from pbad_jax.math.rotations import rotation_numpy
@@ -26,6 +27,38 @@ from pbad_jax.model.model import Model
 
 Maker = Callable[[Model], Force]
 PLANE, HEIGHTS, SPHERE, CAPSULE, BOX = 0, 1, 2, 3, 6
+
+
+def joined_to(m) -> np.ndarray:
+    """Of every body the first that it moves as one with; 0, the world, for mocap bodies too, which stand still here."""
+    still = np.flatnonzero(m.body_mocapid >= 0)
+    return np.where(np.isin(m.body_weldid, still), 0, m.body_weldid)
+
+
+def moved_from_outside(m, body_names: list[str], contact_off: bool, equality_off: bool) -> list[str]:
+    """The mocap bodies that others touch or are tied to, by name: a program could push by moving them.
+
+    The others are marks without mechanics.
+    """
+    out, on = [], m.body_weldid[m.geom_bodyid]
+    moving = np.flatnonzero(joined_to(m)[m.geom_bodyid] != 0)
+    pairs = np.array([_ends_of(m, p) for p in range(m.npair)], int).reshape(-1, 2)
+    for b in np.flatnonzero(m.body_mocapid >= 0):
+        own = np.flatnonzero(on == b)
+        named = pairs[np.isin(pairs, own).any(axis=1)].size
+        if not contact_off and (named or any(_may_touch(m, int(g), moving).any() for g in own)):
+            out.append(f"mocap body {body_names[b]!r} (others touch it; it stands still here)")
+        if not equality_off and any(b in ends for ends in _tied(m)):
+            out.append(f"mocap body {body_names[b]!r} (others are tied to it)")
+    return out
+
+
+def _tied(m) -> list[tuple[int, ...]]:
+    """The bodies at the ends of every active equality constraint between bodies."""
+    mujoco = mujoco_module()
+    on_bodies = (m.eq_objtype == int(mujoco.mjtObj.mjOBJ_BODY)) & (m.eq_active0 != 0)
+    ends = [m.body_weldid[[m.eq_obj1id[e], m.eq_obj2id[e]]] for e in np.flatnonzero(on_bodies)]
+    return [tuple(int(b) for b in pair) for pair in ends]
 
 
 def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list[str]]:
@@ -40,7 +73,7 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
     touching = np.flatnonzero((m.geom_contype != 0) | (m.geom_conaffinity != 0))
     d = mujoco.MjData(m)
     mujoco.mj_kinematics(m, d)
-    fixed = m.body_weldid[m.geom_bodyid[touching]] == 0
+    fixed = joined_to(m)[m.geom_bodyid[touching]] == 0
     still, moving = touching[fixed], touching[~fixed]
     solid = moving[np.isin(moving, order) & (m.geom_type[moving] != PLANE)]
     place = {g: k for k, g in enumerate(order)}
@@ -81,7 +114,7 @@ def _chosen(m, place: dict[int, int]) -> list[int]:
     out = []
     for p in range(m.npair):
         g = np.array(_ends_of(m, p))
-        on = m.body_weldid[m.geom_bodyid[g]]
+        on = joined_to(m)[m.geom_bodyid[g]]
         if np.isin(m.geom_type[g], (SPHERE, CAPSULE)).all() and on.all() and on[0] != on[1] and {*g} <= place.keys():
             out.append(p)
     return out
@@ -110,8 +143,8 @@ def _may_touch(m, g: int, others: np.ndarray) -> np.ndarray:
 
 def _related(m, g: int, others: np.ndarray) -> np.ndarray:
     """Rigidly joined, or parent and child: these do not touch."""
-    above = m.body_weldid[m.body_parentid]
-    i, j = m.body_weldid[m.geom_bodyid[g]], m.body_weldid[m.geom_bodyid[others]]
+    above = joined_to(m)[m.body_parentid]
+    i, j = joined_to(m)[m.geom_bodyid[g]], joined_to(m)[m.geom_bodyid[others]]
     return (i == j) | (above[i] == j) | (above[j] == i)
 
 
@@ -179,13 +212,13 @@ def _contact(surface, geoms: list[int], friction, time, points: dict[int, Contac
 # --- equality constraints ----------------------------------------------------------------------------------
 
 
-def equalities(m, body_names: list[str], switched_off: bool) -> tuple[list[Maker], list[str]]:
-    """Connections, welds and joint equalities that start active; the others by name."""
+def equalities(m, body_names: list[str], joint_names: list[str], switched_off: bool) -> tuple[list[Maker], list[str]]:
+    """Connections, welds and equalities of joints and fixed tendons that start active; the others by name."""
     mujoco = mujoco_module()
     if switched_off:
         return [], []
     makers: list[Maker] = []
-    lost, joint = [], []
+    lost, joint, tendon = [], [], []
     for e in range(m.neq):
         if not m.eq_active0[e]:
             continue
@@ -194,15 +227,21 @@ def equalities(m, body_names: list[str], switched_off: bool) -> tuple[list[Maker
         on_bodies = int(m.eq_objtype[e]) == int(mujoco.mjtObj.mjOBJ_BODY)
         if kind == "joint":
             joint.append(e)
+        elif kind == "tendon" and mujoco_tendons.may_be_coupled(m, e):
+            tendon.append(e)
+        elif on_bodies and (m.body_mocapid[m.body_weldid[[m.eq_obj1id[e], m.eq_obj2id[e]]]] >= 0).any():
+            continue  # `moved_from_outside` names it
         elif kind in ("connect", "weld") and on_bodies and _is_met(m, e, kind):
-            if m.body_weldid[m.eq_obj1id[e]] == m.body_weldid[m.eq_obj2id[e]]:
+            if joined_to(m)[m.eq_obj1id[e]] == joined_to(m)[m.eq_obj2id[e]]:
                 continue  # of what cannot move apart
             make = _connect if kind == "connect" else _weld
             makers.append(functools.partial(make, *_ends(m, e, kind, body_names), _tau(m, e)))
         else:
-            lost.append(f"equality {name!r} ({kind})")
+            lost.append(f"equality {name!r} ({'spatial ' * (kind == 'tendon')}{kind})")
     if joint:
         makers.append(functools.partial(_couplings, _coupling_data(m, joint)))
+    if tendon:
+        makers.append(mujoco_tendons.couplings(m, tendon, joint_names))
     return makers, lost
 
 
@@ -291,7 +330,7 @@ def fluids(m, switched_off: bool) -> tuple[list[Maker], list[str]]:
     if switched_off or (not density and not viscosity):
         return [], []
     own = np.flatnonzero(m.geom_fluid[:, 0] > 0)
-    bodies = np.flatnonzero((m.body_weldid != 0) & (m.body_mass > 0))
+    bodies = np.flatnonzero((joined_to(m) != 0) & (m.body_mass > 0))
     bodies = np.setdiff1d(bodies, m.geom_bodyid[own])
     lost = [f"fluid by ellipsoids ({len(own)} geoms), density {density:g}, viscosity {viscosity:g}"] if own.size else []
     return [functools.partial(_boxes, m, bodies)] if bodies.size else [], lost

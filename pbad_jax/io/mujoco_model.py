@@ -4,15 +4,17 @@ For MJCF and URDF alike. The model is read once, in float64.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from pbad_jax.builders.actuators import Actuator
 from pbad_jax.builders.descriptions import Body, Geom, Joint
-from pbad_jax.io import mujoco_forces
+from pbad_jax.io import mujoco_forces, mujoco_tendons
 from pbad_jax.io.mjcf import mujoco_module
 from pbad_jax.math.rotations import rotation_numpy
+from pbad_jax.model.keyframes import Keyframe
 from pbad_jax.model.model import Mesh
 
 FREE, BALL = 0, 1  # MuJoCo's types of joints
@@ -30,12 +32,13 @@ class Converted:
     forces: list[mujoco_forces.Maker]  # (model) -> force, what needs the finished model
 
 
-def convert(m, shapes: dict[str, list[Geom]] | None = None) -> Converted:
+def convert(m, shapes: dict[str, list[Geom]] | None = None, has_control: Sequence[bool] = ()) -> Converted:
     """Read a compiled mjModel, once, in float64.
 
     Args:
         m: mujoco.MjModel.
         shapes: geoms by body name, to take instead of the model's own.
+        has_control: of every keyframe whether the file gives it one.
     """
     names = _Names(m)
     switches = _disabled(m)
@@ -44,22 +47,25 @@ def convert(m, shapes: dict[str, list[Geom]] | None = None) -> Converted:
     else:
         geoms, order = {i: shapes.get(names.mujoco_body(i), []) for i in range(m.nbody)}, []
     actuators, lost = _actuators(m, names, switches)
+    kept = [names.actuator.index(a.name) for a in actuators]
     bodies = [_body(m, i, names, switches, geoms.get(i, [])) for i in range(1, m.nbody)]
     arguments = {
         "actuators": actuators,
         "gravity": np.zeros(3) if "gravity" in switches else np.array(m.opt.gravity),
         "q0": np.array(m.qpos0),
         "world_geoms": geoms.get(0, []),
+        "keyframes": _keyframes(m, names, kept, has_control),
     }
     touch, no_touch = mujoco_forces.contacts(m, order, "contact" in switches)
-    tied, untied = mujoco_forces.equalities(m, names.body, "equality" in switches)
+    tied, untied = mujoco_forces.equalities(m, names.body, names.joint, "equality" in switches)
+    pulled, unpulled = mujoco_tendons.tendons(m, names.tendon, names.joint, switches)
     wet, dry = mujoco_forces.fluids(m, {"spring", "damper"} <= switches)  # MuJoCo's way of switching it off
-    unsupported = untied + dry + _unsupported(m, names, switches) + lost
-    return Converted(bodies, arguments, unsupported, _inactive(m) + no_touch, [], touch + tied + wet)
+    unsupported = untied + dry + unpulled + _unsupported(m, names, switches) + lost
+    return Converted(bodies, arguments, unsupported, _inactive(m) + no_touch, [], touch + tied + wet + pulled)
 
 
 class _Names:
-    """Unique names: the file's own, else body{i}, joint{i}, actuator{i}, i counted from 0 without the world."""
+    """Unique names: the file's own, else body{i}, joint{i}, actuator{i}, ..., i counted from 0 without the world."""
 
     def __init__(self, m):
         mujoco = mujoco_module()
@@ -72,7 +78,8 @@ class _Names:
         self.body = [""] + _filled(self._given_bodies[1:], "body")
         self.joint = _filled(given(kind.mjOBJ_JOINT, m.njnt), "joint")
         self.actuator = _filled(given(kind.mjOBJ_ACTUATOR, _count(m, "nactuator", m.nu)), "actuator")
-        self.tendon = given(kind.mjOBJ_TENDON, m.ntendon)
+        self.key = _filled(given(kind.mjOBJ_KEY, m.nkey), "key")
+        self.tendon = _filled(given(kind.mjOBJ_TENDON, m.ntendon), "tendon")
 
     def mujoco_body(self, i: int) -> str:
         return self._given_bodies[i]
@@ -147,7 +154,7 @@ def _joint(m, j: int, names: _Names, switches: set[str]) -> Joint:
 
 
 def _actuators(m, names: _Names, switches: set[str]) -> tuple[list[Actuator], list[str]]:
-    """Affine actuators on joints; the others by name and reason."""
+    """Affine actuators on joints and fixed tendons; the others by name and reason."""
     count = _count(m, "nactuator", m.nu)
     drives, lost = [], []
     on_joint = [int(m.actuator_trnid[a, 0]) if m.actuator_trntype[a] <= 1 else -1 for a in range(count)]
@@ -155,7 +162,7 @@ def _actuators(m, names: _Names, switches: set[str]) -> tuple[list[Actuator], li
         reason = _why_not(m, a)
         j = on_joint[a]
         force_range = _range(m.actuator_forcelimited[a], m.actuator_forcerange[a])
-        if not reason and m.jnt_type[j] > BALL and m.jnt_actfrclimited[j] and m.actuator_gear[a, 0]:
+        if not reason and j >= 0 and m.jnt_type[j] > BALL and m.jnt_actfrclimited[j] and m.actuator_gear[a, 0]:
             bounds = np.sort(m.jnt_actfrcrange[j] / m.actuator_gear[a, 0])
             low, high = (-np.inf, np.inf) if force_range is None else force_range
             force_range = (max(low, bounds[0]), min(high, bounds[1]))
@@ -167,10 +174,10 @@ def _actuators(m, names: _Names, switches: set[str]) -> tuple[list[Actuator], li
         unclamped = "clampctrl" in switches
         drives.append(
             Actuator(
-                joint=names.joint[j],
+                joint=names.joint[j] if j >= 0 else mujoco_tendons.tendon(m, int(m.actuator_trnid[a, 0]), names.joint),
                 name=names.actuator[a],
-                gear=_gear(m, a, j),
-                in_parent=bool(m.actuator_trntype[a]),
+                gear=_gear(m, a, j) if j >= 0 else float(m.actuator_gear[a, 0]),
+                in_parent=int(m.actuator_trntype[a]) == 1,
                 gain=float(m.actuator_gainprm[a, 0]),
                 bias=np.array(m.actuator_biasprm[a, :3]) if m.actuator_biastype[a] == 1 else np.zeros(3),
                 control_range=None if unclamped else _range(m.actuator_ctrllimited[a], m.actuator_ctrlrange[a]),
@@ -191,13 +198,16 @@ def _gear(m, a: int, j: int) -> Any:
 
 
 def _why_not(m, a: int) -> str:
-    """Why this actuator is not affine in a joint's q and v; empty if it is."""
+    """Why this actuator is not affine in q and v of a joint or a fixed tendon; empty if it is."""
     mujoco = mujoco_module()
 
     def label(enum, value) -> str:
         return enum(int(value)).name.split("_", 1)[1].lower()
 
-    if m.actuator_trntype[a] > 1:
+    if m.actuator_trntype[a] == int(mujoco.mjtTrn.mjTRN_TENDON):
+        if not mujoco_tendons.is_fixed(m, int(m.actuator_trnid[a, 0])):
+            return "transmission through a spatial tendon"
+    elif m.actuator_trntype[a] > 1:
         return f"transmission through a {label(mujoco.mjtTrn, m.actuator_trntype[a])}"
     if m.actuator_dyntype[a] != 0:
         return f"activation dynamics ({label(mujoco.mjtDyn, m.actuator_dyntype[a])})"
@@ -218,13 +228,8 @@ def _why_not(m, a: int) -> str:
 def _unsupported(m, names: _Names, switches: set[str]) -> list[str]:
     """Everything that would change the motion and that this library does not have."""
     out = []
-    for t in range(m.ntendon):
-        fields = ("stiffness", "damping", "frictionloss", "limited", "armature", "stiffnesspoly", "dampingpoly")
-        acts = [f for f in fields if np.any(getattr(m, f"tendon_{f}", np.zeros(m.ntendon))[t])]
-        if acts:
-            out.append(f"tendon {names.tendon[t] or t!r} ({', '.join(acts)})")
     out += [f"flex {f}" for f in range(m.nflex)]
-    out += [f"mocap body {names.body[b]!r}" for b in range(1, m.nbody) if m.body_mocapid[b] >= 0]
+    out += mujoco_forces.moved_from_outside(m, names.body, "contact" in switches, "equality" in switches)
     out += [f"gravity compensation of body {names.body[b]!r}" for b in range(1, m.nbody) if m.body_gravcomp[b]]
     out += [
         f"polynomial stiffness of joint {names.joint[j]!r}"
@@ -237,6 +242,15 @@ def _unsupported(m, names: _Names, switches: set[str]) -> list[str]:
         out.append(f"plasticity ({m.nplastic} elements)")
     if "actuation" in switches or m.opt.disableactuator:
         out.append("actuation switched off")
+    return out
+
+
+def _keyframes(m, names: _Names, actuators: list[int], has_control: Sequence[bool]) -> dict[str, Keyframe]:
+    """Those of the file, with the controls of these actuators."""
+    out = {}
+    for k, name in enumerate(names.key):
+        control = np.array(m.key_ctrl[k])[actuators] if k >= len(has_control) or has_control[k] else None
+        out[name] = Keyframe(np.array(m.key_qpos[k]), np.array(m.key_qvel[k]), control, float(m.key_time[k]))
     return out
 
 

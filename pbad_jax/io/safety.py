@@ -24,6 +24,8 @@ MAX_DEPTH = 256
 MAX_BODIES = 10_000
 MAX_ATTRIBUTE = 1_000_000  # characters
 MAX_NUMBER = 64  # characters
+MESH_FOLDERS = ("assets", "meshes", "mesh", "stls", "objs")  # which packages of robots have beside that of the model
+MESH_SUFFIXES = (".stl", ".obj", ".msh", ".dae")
 MAX_RESERVED = 20_000_000  # numbers that a model sets aside without writing them out
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -271,20 +273,34 @@ def _quoted(value: str) -> str:
 
 
 class Roots:
-    """The folders from which a model may take files: its own, and those of `package_dirs`."""
+    """The folders from which a model may take files: its own, and those of `package_dirs`.
+
+    A model may come from a stranger, and what it names ends up in animations and messages: it gets nothing that was
+    not given with it. Packages of robots often have their meshes beside the model's folder, though, as `../meshes`:
+    from such a folder, by the names of MESH_FOLDERS, it may take meshes too, by their suffixes. The folder must be
+    there itself, no link to another, and not below the root of the file system.
+    """
 
     def __init__(self, folder: Path | None, package_dirs: Iterable[str | os.PathLike] = ()):
         self.folder = None if folder is None else folder.resolve()
         self.packages = [Path(p).resolve() for p in package_dirs]
         self.allowed = ([] if self.folder is None else [self.folder]) + self.packages
 
-    def resolve(self, written: str, node: Node, base: Path | None = None) -> Path:
+    def _beside(self) -> list[Path]:
+        """The folders of meshes beside the model's."""
+        above = None if self.folder is None else self.folder.parent
+        if above is None or above == above.parent:
+            return []
+        return [above / x for x in MESH_FOLDERS if (above / x).is_dir() and not (above / x).is_symlink()]
+
+    def resolve(self, written: str, node: Node, base: Path | None = None, *, mesh: bool = False) -> Path:
         """The real path of a file that the model names.
 
         Args:
             written: as in the file; relative to `base`.
             node: whose attribute it is.
             base: default the model's folder.
+            mesh: whether it is to be a mesh, which may lie beside the model's folder; see the class.
 
         Raises:
             ModelFileError: a URI, or a path that leads outside the allowed folders once links are followed.
@@ -294,11 +310,12 @@ class Roots:
                 f"{node.where}: {cut(written, 200)!r}: only files are read, no URIs. Copy it beside the model."
             )
         try:
-            return self._resolved(written, node, base if base is not None else self.folder)
+            more = self._beside() if mesh and written.lower().endswith(MESH_SUFFIXES) else []
+            return self._resolved(written, node, base if base is not None else self.folder, more)
         except OSError as e:  # a name that is too long, a folder that may not be read
             raise _cannot(written, node, e) from None
 
-    def _resolved(self, written: str, node: Node, base: Path | None) -> Path:
+    def _resolved(self, written: str, node: Node, base: Path | None, more: list[Path]) -> Path:
         if base is None:
             base = next(
                 (p for p in self.packages if (p / written).exists()), self.packages[0] if self.packages else None
@@ -308,7 +325,7 @@ class Roots:
                 f"{node.where}: the path {cut(written, 200)!r} has nothing to be relative to, because the model "
                 "is text: load it from a file, or pass package_dirs=(folder,)"
             )
-        return self._inside(base / written, self.allowed, written, node)
+        return self._inside(base / written, self.allowed + more, written, node)
 
     def package(self, written: str, node: Node) -> Path | None:
         """The real path of `package://NAME/...` (or `model://`), None where no such package is found.
@@ -353,7 +370,7 @@ class Roots:
             raise ModelFileError(
                 f"{node.where}: the path {cut(written, 200)!r} leads outside "
                 f"{', '.join(map(str, allowed)) or 'every folder'}. "
-                "Move the file there, or pass package_dirs=(folder,) to allow another folder."
+                "Move the file there, or allow another folder: package_dirs=(folder,), or --package-dir."
             )
         real.exists()  # or OSError: whoever takes the path can ask it
         return real

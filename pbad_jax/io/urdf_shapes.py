@@ -102,7 +102,7 @@ class Shapes:
             return self.roots.package(written, shape) or "package not found (pass package_dirs)"
         if self.roots.folder is None and not self.roots.packages and not re.match(r"/|\w+:", written):
             return "the model is text and has no folder (pass package_dirs)"
-        return self.roots.resolve(written.removeprefix("file://"), shape)
+        return self.roots.resolve(written.removeprefix("file://"), shape, mesh=True)
 
 
 def _shape(node: Node) -> Node | None:

@@ -21,6 +21,7 @@ import numpy as np
 
 from pbad_jax.errors import ModelError
 from pbad_jax.model.joints import JointInfo
+from pbad_jax.model.keyframes import NO_KEYFRAMES, Keyframes
 
 
 def static(default: Any = dataclasses.MISSING) -> Any:
@@ -152,15 +153,15 @@ class Geometry:
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["placement", "axis", "anchor", "second_moment", "gravity", "armature", "q0", "forces"],
-    meta_fields=["topology", "geometry"],
+    meta_fields=["topology", "geometry", "keyframes"],
 )
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """An articulated system: static topology and geometry, array parameters, and the forces that act in it.
+    """An articulated system: static topology, geometry and keyframes, array parameters, and the forces that act in it.
 
     Every other field is an array leaf (or a pytree of them) that a step depends on, so a model can be batched with
-    `jax.vmap`, changed with `dataclasses.replace`, and differentiated. Models that are stacked must share one geometry:
-    `dataclasses.replace(m, geometry=first.geometry)`.
+    `jax.vmap`, changed with `dataclasses.replace`, and differentiated. Models that are stacked must share one geometry
+    and its keyframes: `dataclasses.replace(m, geometry=first.geometry)`.
     """
 
     topology: Topology
@@ -173,6 +174,7 @@ class Model:
     q0: jax.Array  # (nq,) reference configuration
     geometry: Geometry
     forces: tuple  # pytrees of pbad_jax.forces, or the user's own
+    keyframes: Keyframes = NO_KEYFRAMES  # of its file, by name; no step looks at them
 
     @property
     def nq(self) -> int:

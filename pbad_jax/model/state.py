@@ -57,25 +57,30 @@ def quaternion_addresses(topology: Topology) -> tuple[int, ...]:
     return tuple(q for q, t in zip(topology.link_q, topology.link_type) if t == joints.BALL)
 
 
-def make_state(model: Model, q=None, v=None, *, time: float = 0.0) -> State:
+def make_state(model: Model, q=None, v=None, *, key: str | None = None, time: float | None = None) -> State:
     """A state from a configuration and a velocity.
 
     Args:
         model: the model.
         q: (nq,) rad, m or unit quaternions; default `model.q0`. Cast to the model's dtype.
         v: (nv,) rad/s or m/s; default zero.
-        time: s.
+        key: a name in `model.keyframes`, whose q, v and time are the defaults instead.
+        time: s, default 0.
 
     Returns:
         One State, the whole of it; use `jax.vmap` for a batch.
 
     Raises:
-        StateError: wrong length, a batch where one state is expected, NaN or inf (named by joint), or a
-            quaternion whose norm is off by more than 1e-3 (closer ones are normalised). Values are
+        StateError: an unknown keyframe, wrong length, a batch where one state is expected, NaN or inf (named by
+            joint), or a quaternion whose norm is off by more than 1e-3 (closer ones are normalised). Values are
             looked at only outside jit; inside, a bad state gives the status NONFINITE_INPUT.
     """
-    q = _checked(model, model.q0 if q is None else q, "q", model.nq)
-    v = _checked(model, jnp.zeros(model.nv, model.dtype) if v is None else v, "v", model.nv)
+    first_q, first_v, first_time = model.q0, jnp.zeros(model.nv, model.dtype), 0.0
+    if key is not None:
+        found = model.keyframes.find(key, model.topology.name)
+        first_q, first_v, first_time = found.q, found.v, found.time
+    q = _checked(model, first_q if q is None else q, "q", model.nq)
+    v = _checked(model, first_v if v is None else v, "v", model.nv)
     for address in quaternion_addresses(model.topology):
         p = q[address : address + 4]
         if not isinstance(p, jax.core.Tracer):
@@ -84,7 +89,7 @@ def make_state(model: Model, q=None, v=None, *, time: float = 0.0) -> State:
     return State(
         q=q,
         v=v,
-        time=jnp.asarray(time, model.dtype),
+        time=jnp.asarray(first_time if time is None else time, model.dtype),
         time_rest=jnp.zeros((), model.dtype),
         status=jnp.asarray(int(Status.CONVERGED), jnp.int8),
         history=q,

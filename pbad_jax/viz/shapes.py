@@ -142,11 +142,11 @@ def _bone(body: int, tip: np.ndarray, thin: float) -> Shape:
     if length < thin:
         mesh, quaternion, scale = capsule(0.0), np.array([1.0, 0, 0, 0]), 2 * thin
     else:
-        mesh, quaternion, scale = capsule(float(f"{length / (2 * thin):.6g}")), _z_to(tip / length), thin
+        mesh, quaternion, scale = capsule(float(f"{length / (2 * thin):.6g}")), z_to(tip / length), thin
     return Shape(body, mesh, np.full(3, scale), tip / 2, quaternion, COLORS[body % 2])
 
 
-def _z_to(u: np.ndarray) -> np.ndarray:
+def z_to(u: np.ndarray) -> np.ndarray:
     """The quaternion (w,x,y,z) of the shortest turn from z to the unit vector u."""
     if u[2] < -1 + 1e-12:
         return np.array([0.0, 1.0, 0.0, 0.0])

@@ -15,6 +15,7 @@ from pbad_jax import Body, Joint
 from pbad_jax.atom.parallel import mass_matrix
 from pbad_jax.kinematics import transforms
 from pbad_jax.model import inertia
+from pbad_jax.model.keyframes import Keyframe
 
 pytestmark = pytest.mark.float64
 
@@ -226,6 +227,32 @@ def test_geometry_is_no_array_but_compared_by_content():
     assert stacked.gravity.shape == (3, 3) and stacked.geometry is one.geometry
     with pytest.raises(ValueError, match="read-only"):
         one.geometry.size[0, 0] = 0.3
+
+
+def test_keyframes_are_no_arrays_but_compared_by_content():
+    """Equal ones share programs; what they hold cannot be changed, and further actuators get zero controls."""
+    body = Body("b", 1, inertia=I3, joints=[Joint("hinge", name="pin")])
+
+    def made(q):
+        key = Keyframe(np.array([q]), np.zeros(1), np.array([0.25]), 2.0)
+        drive = pbad.Actuator("pin")
+        return pbad.build_model([body], actuators=[drive], keyframes={"up": key, "bare": Keyframe(key.q, key.v)})
+
+    one, two, other = made(0.5), made(0.5), made(0.6)
+    assert one.keyframes == two.keyframes != other.keyframes and hash(one.keyframes) == hash(two.keyframes)
+    structure = [jax.tree.structure(m) for m in (one, two, other)]
+    assert structure[0] == structure[1] != structure[2] and jax.tree.leaves(one.keyframes) == [one.keyframes]
+    assert list(one.keyframes) == ["up", "bare"] and "down" not in one.keyframes and not pbad.chain(1).keyframes
+    with pytest.raises(ValueError, match="read-only"):
+        one.keyframes["up"].q[0] = 0.3
+    state = pbad.make_state(one, key="up")
+    assert (float(state.q[0]), float(state.time)) == (0.5, 2.0)
+    assert float(jax.jit(lambda m: pbad.make_state(m, v=[3.0], key="up", time=1.0))(one).time) == 1.0
+    more = pbad.with_actuators(one, pbad.Actuator("pin", "again")).keyframes
+    np.testing.assert_array_equal(more["up"].control, [0.25, 0.0])
+    assert more["bare"].control is None
+    with pytest.raises(pbad.ModelError, match=r"v of keyframe 'k' has shape \(2,\); wanted \(1,\)"):
+        pbad.build_model([body], keyframes={"k": Keyframe(np.zeros(1), np.zeros(2))})
 
 
 def test_fingerprint_names_the_tree_and_only_the_tree():

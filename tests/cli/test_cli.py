@@ -11,8 +11,13 @@ import numpy as np
 import pytest
 
 import pbad_jax as pbad
-from pbad_jax import compilation_cache
+from pbad_jax import compilation_cache, forces
+from pbad_jax.atom.parallel import mass_matrix
 from pbad_jax.cli import main
+from pbad_jax.cli.arguments import parse
+from pbad_jax.cli.models import load_model
+from pbad_jax.cli.standing import begin, effective_inertia
+from pbad_jax.kinematics import transforms
 
 pytestmark = pytest.mark.float64  # the command line sets the precision itself; changing it back and forth upsets JAX
 
@@ -178,6 +183,98 @@ def test_model_file(capsys, tmp_path):
     assert re.search(r"^pin +hinge +arm +0:1 +0:1", out, re.MULTILINE)
 
 
+# --- where it starts and what holds it ---------------------------------------------------------------------
+
+DESK = """<mujoco model="desk"><compiler angle="radian"/>
+  <worldbody>
+    <body name="arm">
+      <joint name="pin" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 -1" size="0.05" mass="1"/>
+      <body name="hand" pos="0 0 -1">
+        <joint name="wrist" axis="0 1 0" range="-1 1"/><geom type="capsule" fromto="0 0 0 0 0 -1" size="0.05" mass="1"/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator><position name="servo" joint="pin" kp="1e4" kv="100" {more}/></actuator>{keys}
+</mujoco>"""
+HOME = '<keyframe><key name="up" qpos="3 0"/><key name="home" qpos="1 0.5" ctrl="1.01"/></keyframe>'
+FLOATER = """<robot name="floater"><link name="base">
+  <inertial><mass value="2"/><inertia ixx="0.1" ixy="0" ixz="0" iyy="0.1" iyz="0" izz="0.1"/></inertial>
+  <collision><geometry><box size="0.2 0.4 0.6"/></geometry></collision></link></robot>"""
+
+
+def begun(tmp_path, text, *options):
+    """What a command line would simulate."""
+    path = tmp_path / "m.xml"
+    path.write_text(text)
+    args = parse(["simulate", str(path), *options])
+    return begin(args, load_model(args)[0])
+
+
+@pytest.mark.parametrize(
+    ("keys", "options", "q", "control", "said"),
+    [
+        (HOME, "", [1, 0.5], 1.01, "starts at key 'home', held by its 1 position servo"),
+        (HOME, "--key up", [3, 0], 3.0, "starts at key 'up', held by its 1 position servo"),
+        (HOME.replace("home", "h"), "", [3, 0], 3.0, "starts at key 'up', held by its 1 position servo"),
+        (HOME, "--q0 0.2,1.5", [0.2, 1.5], 0.0,
+         "starts at --q0, nothing holds it (--hold would), 1 joint outside the range"),
+        (HOME, "--hold", [1, 0.5], 1.01,
+         "starts at key 'home', held by its 1 position servo, 1 degrees of freedom held by PD drives"),
+        ("", "--hold --q0 0.2,0.1", [0.2, 0.1], 0.2,
+         "starts at --q0, held by its 1 position servo, 1 degrees of freedom held by PD drives"),
+        ("", "", [0, 0], 0.0, "starts at the file's reference pose, nothing holds it (--hold would)"),
+    ],
+)  # fmt: skip
+def test_where_it_starts_and_what_holds_it(tmp_path, keys, options, q, control, said):
+    found = begun(tmp_path, DESK.format(keys=keys, more=""), *options.split())
+    np.testing.assert_allclose(found.state.q, q, rtol=1e-6)
+    np.testing.assert_allclose(found.control, [control], rtol=1e-6)
+    assert found.said == said
+
+
+def test_a_servo_that_cannot_hold_the_start_is_named(tmp_path):
+    text = DESK.format(keys=HOME, more='ctrlrange="-2 2"')
+    said = begun(tmp_path, text, "--key", "up").said
+    assert said == "starts at key 'up', held by its 1 position servo, 1 of them need more than their control range"
+
+
+def test_a_held_robot_stays(capsys, tmp_path):
+    """Servo and PD drive together: a second of gravity moves the arm by less than 0.02 rad."""
+    (tmp_path / "desk.xml").write_text(DESK.format(keys=HOME.replace("1.01", "1.0"), more=""))
+    code, out, err = run(
+        capsys, "simulate", tmp_path / "desk.xml", "--time", "1", "--hold", "--out", tmp_path / "t.npz"
+    )
+    assert code == 0, err
+    assert "starts at key 'home', held by" in out
+    np.testing.assert_allclose(pbad.load_trajectory(tmp_path / "t.npz").q, [[1, 0.5]] * 20, atol=0.02)
+
+
+def test_what_a_drive_has_to_move():
+    """Below a hinge; in a tree that floats, or above it, if that is more."""
+    fixed = effective_inertia(pbad.chain(2), np.zeros(4))
+    assert fixed[0] > fixed[3] > 0
+    spider = pbad.spider()
+    feels = effective_inertia(spider, np.asarray(spider.q0, float))
+    mass = np.asarray(spider.second_moment)[:, 3, 3].sum()
+    assert feels[:3] == pytest.approx(mass)
+    M = np.asarray(mass_matrix(spider, transforms.frames(spider, spider.q0)))
+    assert np.all(feels[6:] > 0.999 * np.diag(M)[6:]) and feels[7] > 5 * M[7, 7]
+
+
+def test_a_urdf_that_floats_gets_a_ground(tmp_path):
+    """Through its lowest point, along gravity; not below one that is fixed, nor with --no-ground."""
+    found = begun(tmp_path, FLOATER, "--floating-base")
+    assert found.said == "starts at the file's reference pose, nothing holds it, on a ground at -0.3 m"
+    (touch,) = [f for f in found.model.forces if isinstance(f, forces.Contact)]
+    assert float(touch.surface.distance(np.array([0.0, 5.0, -0.3]))) == pytest.approx(0, abs=1e-6)
+    assert found.model.topology.geom_types[-1] == "plane" and found.model.topology.inactive == (
+        "contact between bodies",
+    )
+    for options in (["--floating-base", "--no-ground"], []):
+        found = begun(tmp_path, FLOATER, *options)
+        assert "ground" not in found.said and not any(isinstance(f, forces.Contact) for f in found.model.forces)
+
+
 BAD_CALLS = {
     "": "COMMAND",
     "simulat chain:1": "'simulat'.*'simulate'",
@@ -211,6 +308,10 @@ BAD_CALLS = {
     "simulate chain:1 --out nowhere/t.npz": "--out 'nowhere/t.npz' cannot be written",
     "simulate chain:1 --html .": "--html '.' is a folder",
     "simulate chain:1 --out a --plot a": "--plot 'a' is also an input or another output",
+    "simulate chain:1 --key home": "key='home': model 'chain:1' has no keyframe of that name; it has none",
+    "simulate chain:1 --key home --q0 0,0": "--key home and --q0 both say where it starts",
+    "simulate spider --ground": "--ground: model 'spider' has a plane of its own",
+    "info spores.xml --package-dir nowhere": "--package-dir 'nowhere' is no folder",
     "simulate spores.xml --out spores.xml": "spores.xml",
     "simulate chain:1 --plot e.foo": "suffix 'foo'",
     "info spores.xml": "spores.xml",

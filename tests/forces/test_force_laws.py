@@ -144,6 +144,20 @@ def driven(joints, **changes) -> forces.VectorActuation:
 GOAL = (0.3, *(x / 2 for x in (1.0, -1.0, 1.0, -1.0)), -0.1)  # of knee, hip and rail
 DRIVE = {"kp": (2.0, 3.0, 1.5, 0.5, 4.0), "kd": (0.4, 0.7, 0.3), "target": GOAL}
 
+PULLS = [{"knee": 1.5, "rail": -0.5}, {"hub": 0.7, "rail": 1.2, "knee": -0.3}]
+
+
+def pulled(**changes) -> forces.TendonActuation:
+    """Actuators of tendons; the two controls of the creature serve them."""
+    drives = [
+        Actuator(PULLS[0], "first", gear=1.5, gain=2.0, bias=(0.1, -1.5, -0.4), **changes),
+        Actuator(PULLS[1], "second", gear=-0.5, gain=3.0, bias=(0.0, -0.5, -0.2), **changes),
+    ]
+    return dataclasses.replace(pbad.with_actuators(creature(), *drives).forces[-1], u_index=(0, 1))
+
+
+TENDON_LIMIT = {"range": [[-0.2, 0.1], [-INF, -0.3]], "stiffness": (3.0, 2.0), "width": 0.2}
+QUARTIC = {"polynomial": (0.3, 0.7, 0.3, -0.2, 0.1), "offset": (0.2, -0.1), "stiffness": 3.0}
 HELD = {"stiffness": 5.0, "damping": 0.8}
 # name -> (how to make it, whether it is conservative)
 FORCES = {
@@ -160,6 +174,14 @@ FORCES = {
     "PDDrive, clipped": (law("pd_drive", (["knee", "hip", "rail"],), **DRIVE, force_limit=(0.5, 0.8, 0.5)), False),
     "PDDrive, all": (law("pd_drive", (None, 2.0, 0.3)), False),
     "PDDrive, hinge": (law("pd_drive", ("knee", 2.0, 0.3)), False),
+    "TendonSpring": (law("tendon_spring", (PULLS,), stiffness=2.0, rest=[[-0.1, 0.2], [0, 0]], damping=0.3), False),
+    "TendonSpring, elastic": (law("tendon_spring", (PULLS[1],), stiffness=2.0, rest=0.1), True),
+    "TendonFriction": (law("tendon_friction", (PULLS, (0.4, 0.7)), stick_speed=0.3), False),
+    "TendonLimit": (law("tendon_limit", (PULLS,), **TENDON_LIMIT, damping=0.6), False),
+    "TendonCoupling": (law("tendon_coupling", (PULLS[0], PULLS[1]), **QUARTIC, damping=0.5), False),
+    "TendonCoupling, alone": (law("tendon_coupling", (PULLS[0],), **QUARTIC), True),
+    "TendonActuation": (pulled, False),
+    "TendonActuation, clipped": (lambda: pulled(control_range=(-1, 1), force_range=(-0.4, 0.9)), False),
     "JointForce": (law("joint_force", (np.linspace(-2, 3, 12),)), False),
     "Drag": (lambda: forces.drag(0.8), False),
     "Fluid": (law("fluid", (2.0, 0.7)), False),
@@ -526,6 +548,20 @@ REFUSED = [
     (lambda: pbad.with_actuators(creature(), Actuator("hip", gear=(1, NAN, 0))), ["gear of actuator", "nan"]),
     (lambda: pbad.with_actuators(creature(), Actuator("float", gear=(1, 0, 0))), ["free 'float'", "(3,)", "(6,)"]),
     (lambda: pbad.with_actuators(creature(), Actuator("hub", gear=(1, 0, 0))), ["gear of actuator 'hub_actuator'"]),
+    (on("tendon_spring", {"knie": 1.0}), ["tendon_spring", "knie", "knee"]),
+    (on("tendon_spring", {"hip": 1.0}), ["tendon_spring", "'hip'", "ball", "hinges and slides"]),
+    (on("tendon_spring", {"knee": NAN}), ["coefficient of joint 'knee'", "nan"]),
+    (on("tendon_spring", []), ["tendons of tendon_spring", "[]", "{joint: coefficient}"]),
+    (on("tendon_spring", [{}]), ["tendon of tendon_spring", "at least one joint"]),
+    (on("tendon_spring", PULLS, stiffness=-1.0), ["stiffness of tendon_spring", "-1", "at least zero"]),
+    (on("tendon_spring", PULLS, damping=[1.0] * 3), ["damping of tendon_spring", "(3,)", "(2,)"]),
+    (on("tendon_spring", PULLS, rest=[[1.0, 0.0], [0, 0]]), ["rest of tendon_spring", "(1, 0)", "Swap"]),
+    (on("tendon_friction", PULLS, 1.0, stick_speed=0.0), ["stick_speed of tendon_friction", "above zero"]),
+    (on("tendon_limit", PULLS, (0, NAN), stiffness=1.0), ["range of tendon_limit", "nan"]),
+    (on("tendon_coupling", PULLS, PULLS[:1], stiffness=1.0), ["2 tendons and 1 others"]),
+    (on("tendon_coupling", PULLS, stiffness=1.0, polynomial=(1, 2)), ["polynomial of tendon_coupling", "(2,)", "(5,)"]),
+    (lambda: pbad.with_actuators(creature(), Actuator({"knee": 1.0})), ["actuator of the tendon", "knee", "no name"]),
+    (lambda: pbad.with_actuators(creature(), Actuator({"hip": 1.0}, "a")), ["actuator 'a'", "'hip'", "ball"]),
     (on("joint_force", (1.0, 2.0)), ["tau of joint_force", "(2,)", "(12,)"]),
     (on("joint_force", np.full(12, NAN)), ["tau of joint_force", "nan"]),
     (lambda: one_body(type="hinge", range=(1, -2)), ["range", "'elbow'", "(1, -2)"]),

@@ -434,14 +434,8 @@ def test_a_folder_is_not_a_package(house, path):
 
 
 def test_other_files_of_mjcf_stay_inside(house):
-    for element in (
-        '<texture name="t" type="2d" file="../secret/x.png"/>',
-        '<texture name="t" type="cube" fileright="../secret/x.png"/>',
-        '<hfield name="h" file="../secret/x.png"/>',
-        '<skin name="s" file="../secret/x.skn"/>',
-    ):
-        text = MJCF.replace("<asset>", f"<asset>{element}")
-        refused(written(house, text), "../secret/x", "leads outside")
+    text = MJCF.replace("<asset>", '<asset><hfield name="h" file="../secret/x.png"/>')
+    refused(written(house, text), "../secret/x", "leads outside")
     refused(
         written(
             house,
@@ -453,6 +447,48 @@ def test_other_files_of_mjcf_stay_inside(house):
     )
     model = MJCF.replace("<asset>", '<asset><model name="o" file="../secret/part.xml"/>')
     refused(written(house, model), "<model>", error=pbad.UnsupportedFeatureError)
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        '<texture name="t" type="2d" file="../secret/x.png"/>',
+        '<texture name="t" type="cube" fileright="nowhere.png"/>',
+        '<skin name="s" file="../secret/x.skn"/>',
+    ],
+)
+def test_what_mechanics_does_not_need_is_not_looked_for(house, element, monkeypatch):
+    text = MJCF.replace("<asset>", f"<asset>{element}")
+    expected = pbad.load(written(house, MJCF))
+    monkeypatch.setattr(safety.Roots, "resolve", lambda *args, **how: pytest.fail("it was looked for"))
+    assert pbad.load(written(house, text)).fingerprint == expected.fingerprint
+
+
+PYRAMID = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 2 3 4\nf 1 4 3\n"
+
+
+def test_meshes_may_lie_beside_the_model(house):
+    """In a folder with a usual name; no includes, no other files, and no links from there or to there."""
+    (house / "meshes").mkdir()
+    (house / "meshes" / "a.obj").write_text(PYRAMID)
+    (house / "meshes" / "part.xml").write_text((house / "secret" / "part.xml").read_text())
+    text = WITH_MESH.replace("a.stl", "../meshes/a.obj")
+    for model in (written(house, text), written(house, WITH_MESH.replace("a.stl", "a.obj").replace(
+            "<asset>", '<compiler meshdir="../meshes"/><asset>'))):  # fmt: skip
+        assert pbad.load(model).topology.geom_types == ("mesh",)
+    beside = written(house, URDF.replace("package://r/mesh.stl", "../meshes/a.obj"), "r.urdf")
+    assert "mesh" in pbad.load(beside).topology.geom_types
+    refused(written(house, '<mujoco><include file="../meshes/part.xml"/></mujoco>'), "leads outside", "--package-dir")
+    refused(written(house, WITH_MESH.replace("a.stl", "../meshes/part.xml")), "leads outside")
+    refused(written(house, WITH_MESH.replace("a.stl", "../meshes/../secret/mesh.stl")), "leads outside")
+    (house / "meshes" / "out.stl").symlink_to(house / "secret" / "mesh.stl")
+    refused(written(house, WITH_MESH.replace("a.stl", "../meshes/out.stl")), "leads outside")
+    (house / "assets").symlink_to(house / "secret")
+    refused(written(house, WITH_MESH.replace("a.stl", "../assets/mesh.stl")), "leads outside")
+    (house / "secret" / "a.obj").write_text(PYRAMID)
+    elsewhere = written(house, WITH_MESH.replace("a.stl", "../secret/a.obj"))
+    refused(elsewhere, "leads outside")
+    assert pbad.load(elsewhere, package_dirs=house / "secret").topology.geom_types == ("mesh",)
 
 
 def test_meshes_that_lie_or_are_missing(house):

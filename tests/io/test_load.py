@@ -300,15 +300,8 @@ LACKING = {
         "equality 0 (connect)",
     ),
     "tendon": (
-        {"extra": '<tendon><fixed name="t" stiffness="3"><joint joint="ja" coef="1"/></fixed></tendon>'},
-        "tendon 't' (stiffness)",
-    ),
-    "tendon actuator": (
-        {
-            "extra": '<tendon><fixed name="t"><joint joint="ja" coef="1"/></fixed></tendon>'
-            '<actuator><motor name="x" tendon="t"/></actuator>'
-        },
-        "actuator 'x': transmission through a tendon",
+        {"extra": '<tendon><fixed name="t" armature="3"><joint joint="ja" coef="1"/></fixed></tendon>'},
+        "tendon 't' (armature)",
     ),
     "site actuator": ({"extra": '<actuator><motor name="x" site="s"/></actuator>'}, "actuator 'x'"),
     "muscle": ({"extra": '<actuator><muscle name="x" joint="ja"/></actuator>'}, "actuator 'x': activation dynamics"),
@@ -323,7 +316,25 @@ LACKING = {
         },
         "fluid by ellipsoids (1 geoms), density 1.2, viscosity 2e-05",
     ),
-    "mocap": ({"bodies": '<body name="hand" mocap="true"><geom size="0.1"/></body>'}, "mocap body 'hand'"),
+    "mocap, touched": (
+        {"bodies": '<body name="hand" mocap="true"><geom size="0.1"/></body>'},
+        "mocap body 'hand' (others touch it; it stands still here)",
+    ),
+    "mocap, touched by name": (
+        {
+            "bodies": '<body name="hand" mocap="true"><geom name="h" size="0.1" contype="0" conaffinity="0"/></body>'
+            '<body><freejoint/><geom name="g" size="0.1"/></body>',
+            "extra": '<contact><pair geom1="g" geom2="h"/></contact>',
+        },
+        "mocap body 'hand' (others touch it; it stands still here)",
+    ),
+    "mocap, tied": (
+        {
+            "bodies": '<body name="hand" mocap="true"/>',
+            "extra": '<equality><weld body1="hand" body2="ball"/></equality>',
+        },
+        "mocap body 'hand' (others are tied to it)",
+    ),
     "gravcomp": (
         {"bodies": '<body name="g" gravcomp="1"><joint axis="1 0 0"/><geom size="0.1"/></body>'},
         "gravity compensation of body 'g'",
@@ -352,8 +363,8 @@ def test_what_changes_the_motion_is_refused_by_name(name):
 def test_all_of_them_are_listed_at_once():
     extra = (
         '<equality><weld name="w" body1="a" body2="ball" relpose="0 0 1 1 0 0 0"/></equality>'
-        '<tendon><fixed name="t" damping="3"><joint joint="ja" coef="1"/></fixed></tendon>'
-        '<actuator><motor name="x" tendon="t"/><muscle name="y" joint="ja"/><motor name="fine" joint="jb"/></actuator>'
+        '<tendon><fixed name="t" armature="3"><joint joint="ja" coef="1"/></fixed></tendon>'
+        '<actuator><motor name="x" site="s"/><muscle name="y" joint="ja"/><motor name="fine" joint="jb"/></actuator>'
     )
     with pytest.raises(pbad.UnsupportedFeatureError) as e:
         pbad.load(arm(extra=extra, bodies='<body gravcomp="1"><joint/><geom size="0.1"/></body>'))
@@ -373,6 +384,51 @@ def test_what_has_no_effect_is_fine():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert pbad.load(text).nq == 6
+
+
+KEYED = """<mujoco><worldbody><body name="a" pos="0 0 1"><freejoint/><geom size="0.1"/>
+  <body name="b" pos="0 0 0.5"><joint name="jb" axis="0 1 0"/><geom size="0.1"/></body></body></worldbody>
+  <actuator><muscle joint="jb"/><position name="servo" joint="jb" kp="3"/></actuator>
+  <keyframe><key name="home" qpos="1 2 3 2 0 0 0 0.5" qvel="1 2 3 4 5 6 7" ctrl="9 0.25" time="4"/><key/></keyframe>
+</mujoco>"""
+
+
+def test_keyframes_are_the_files():
+    """In our layout, which is MuJoCo's, with the controls of the actuators that are there; by name, or by number."""
+    with pytest.warns(pbad.UnsupportedFeatureWarning):
+        model, _ = pbad.load(KEYED, unsupported="warn")
+    assert list(model.keyframes) == ["home", "key1"]
+    home = model.keyframes["home"]
+    np.testing.assert_allclose(home.v, np.arange(1, 8))
+    assert home.control is not None and home.control.tolist() == [0.25] and model.keyframes["key1"].control is None
+    state = pbad.make_state(model, key="home")
+    np.testing.assert_allclose(state.q, [1, 2, 3, 1, 0, 0, 0, 0.5], rtol=1e-6)
+    assert float(state.time) == 4 and not np.any(pbad.make_state(model, v=np.zeros(7), key="home").v)
+    np.testing.assert_allclose(pbad.make_state(model, key="key1").q, model.q0, rtol=1e-6)
+    with pytest.raises(pbad.StateError, match=r"key='hom': model .* has no keyframe .*; it has 'home', 'key1'"):
+        pbad.make_state(model, key="hom")
+    with pytest.raises(pbad.StateError, match="it has none; give q and v"):
+        pbad.make_state(pbad.chain(1), key="home")
+
+
+def test_keyframes_do_not_fit_a_base_that_was_let_loose():
+    text = KEYED.replace("<freejoint/>", "").replace("<muscle", "<motor")
+    text = text.replace("1 2 3 2 0 0 0 0.5", "0.5").replace("1 2 3 4 5 6 7", "1")
+    assert float(pbad.make_state(pbad.load(text), key="home").v[0]) == 1
+    model, report = pbad.load(text, floating_base=True, unsupported="warn")
+    assert not model.keyframes and any("keyframes (2): left out" in x for x in report.notes)
+
+
+def test_a_mocap_body_that_nothing_touches_is_fixed():
+    """Marks of targets: in their place, without a word, and no contact is missed for them."""
+    bare = pbad.load(arm(), unsupported="warn")[1]
+    for mark in ('contype="0" conaffinity="0"', 'contype="4" conaffinity="2"'):
+        geom = f'<geom size="0.1" {mark}/>'
+        text = arm(bodies=f'<body name="hand" mocap="true" pos="1 2 3">{geom}<body>{geom}</body></body>')
+        model, report = pbad.load(text, unsupported="warn")
+        assert report == bare and model.nv == 5
+        link = model.topology.body_link[model.body_names.index("hand")]
+        np.testing.assert_allclose(model.placement[link, :, 3], [1, 2, 3])
 
 
 def test_options_are_checked():

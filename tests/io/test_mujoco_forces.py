@@ -534,3 +534,116 @@ def test_many_connections_are_read_soon():
     model = pbad.load(f"<mujoco>{text}</mujoco>")
     assert time.monotonic() - began < 4
     assert len(of_kind(model, forces.Attachment)) == n
+
+
+# --- fixed tendons -----------------------------------------------------------------------------------------
+
+TENDONS = """<mujoco><compiler angle="radian"/><option gravity="0 0 0"/><worldbody>
+  <body name="a" pos="0 0 1"><joint name="ja" axis="0 1 0" ref="0.3"/><geom size="0.1" pos="0.2 0 0"/>
+    <body name="b" pos="0 0 0.5"><joint name="jb" type="slide" axis="0 1 1"/><geom size="0.1"/>
+      <body name="c" pos="0 0 0.5"><joint name="jc" axis="1 0 0"/><geom size="0.1" pos="0 0.2 0"/></body></body></body>
+</worldbody>
+<tendon>
+  <fixed name="t"><joint joint="ja" coef="1.5"/><joint joint="jb" coef="-2"/></fixed>
+  <fixed name="s"><joint joint="jc" coef="0.7"/><joint joint="ja" coef="0.4"/></fixed>
+  <fixed name="spring" stiffness="30" damping="2" springlength="0.1 0.3"><joint joint="ja" coef="1.5"/>
+    <joint joint="jb" coef="-2"/></fixed>
+  <fixed name="brake" frictionloss="0.7"><joint joint="jb" coef="2"/><joint joint="jc" coef="-0.5"/></fixed>
+  <fixed name="end" range="-0.2 0.4"><joint joint="ja" coef="1"/><joint joint="jc" coef="1"/></fixed>
+</tendon>
+<actuator><motor name="m" joint="ja"/><general name="u" tendon="t" gear="1.3" gainprm="2" biastype="affine"
+  biasprm="0.1 -3 -0.5" ctrlrange="-1 1" forcerange="-2 2"/><motor name="n" joint="jc"/></actuator>
+<equality><tendon tendon1="t" tendon2="s" polycoef="0.1 0.8 -0.3 0.2 0.1"/>
+  <tendon tendon1="s" polycoef="0.2"/></equality>
+</mujoco>"""
+
+
+def test_tendons_are_mujocos():
+    """Passive force and actuators in the joints; of constraints the Jacobian and by how much they are open."""
+    m = mujoco.MjModel.from_xml_string(TENDONS)
+    m.opt.jacobian = mujoco.mjtJacobian.mjJAC_DENSE
+    model = pbad.load(TENDONS)
+    assert model.topology.actuator_names == ("m", "u", "n")  # the controls are in the file's order
+    kinds = ("TendonSpring", "TendonFriction", "TendonLimit", "TendonCoupling", "TendonActuation")
+    force = {type(f).__name__: f for f in model.forces}
+    rng, ends = np.random.default_rng(0), 0
+
+    @jax.jit
+    def ours(q, v, u):
+        here = dataclasses.replace(at(model, q, v), control=u)
+        return {k: force[k].load(model, here).tau for k in kinds}, force["TendonCoupling"].gap(model, here)
+
+    for _ in range(6):
+        d = mujoco.MjData(m)
+        d.qpos[:], d.qvel[:] = random_state(m, rng)
+        d.ctrl[:] = rng.normal(size=m.nu)
+        mujoco.mj_forward(m, d)
+        tau, gap = ours(jnp.asarray(d.qpos), jnp.asarray(d.qvel), jnp.asarray(d.ctrl))
+        assert_close(tau["TendonSpring"], d.qfrc_passive, 1e-9)
+        assert_close(tau["TendonActuation"] + np.array([d.ctrl[0], 0, d.ctrl[2]]), d.qfrc_actuator, 1e-9)
+        J, kind = d.efc_J.reshape(-1, m.nv)[: d.nefc], d.efc_type[: d.nefc]
+        equality, brake, end = (
+            np.flatnonzero(kind == int(getattr(mujoco.mjtConstraint, f"mjCNSTR_{k}")))
+            for k in ("EQUALITY", "FRICTION_TENDON", "LIMIT_TENDON")
+        )
+        assert_close(gap, d.efc_pos[equality], 1e-9)
+        coupling = force["TendonCoupling"]
+        velocity = J[equality] @ d.qvel
+        assert_close(
+            tau["TendonCoupling"], -(coupling.stiffness * gap + coupling.damping * velocity) @ J[equality], 1e-9
+        )
+        assert_close(force["TendonFriction"].coefficient, J[brake], 1e-9)
+        assert_close(force["TendonFriction"].loss, d.efc_frictionloss[brake], 1e-9)
+        pushes = np.asarray(tau["TendonLimit"]) @ J[end].T
+        assert np.all(pushes >= 0) and (len(end) or not np.any(tau["TendonLimit"])) and np.all(d.efc_pos[end] < 0)
+        ends += len(end)
+    assert ends >= 2
+
+
+def test_an_end_of_a_tendon_and_a_coupling_hold():
+    """A pull of 0.2 N m ends within 2 % of the range; two fingers that a coupling ties close alike."""
+    fingers = "".join(
+        f'<body name="f{k}" pos="{k} 0 0"><joint name="j{k}" axis="0 1 0" damping="0.05"/>'
+        f'<geom size="0.1" pos="0 0 {k + 1}"/></body>'
+        for k in range(2)
+    )
+    text = f"""<mujoco><compiler angle="radian"/><option gravity="0 0 0"/><default><geom mass="0.1" contype="0"
+      conaffinity="0"/></default><worldbody>{fingers}</worldbody><tendon>
+      <fixed name="a"><joint joint="j0" coef="1"/></fixed><fixed name="b"><joint joint="j1" coef="1"/></fixed>
+      <fixed name="grasp" range="-1 1.5"><joint joint="j0" coef="0.5"/><joint joint="j1" coef="0.5"/></fixed></tendon>
+      <equality><tendon tendon1="b" tendon2="a" polycoef="0 1 0 0 0"/></equality>
+      <actuator><motor name="close" tendon="grasp"/></actuator></mujoco>"""
+    model = pbad.load(text)
+    options = pbad.Options(dt=0.05)
+    controls = jnp.full((100, 1), 0.2)
+    traj, info = pbad.rollout(model, pbad.make_state(model), controls, options=options, progress=False)
+    assert info.ok, info
+    assert abs(traj.q[-1, 0] - traj.q[-1, 1]) < 2e-3
+    assert traj.q[-1].mean() == pytest.approx(1.5, rel=0.02)
+
+
+def test_spatial_tendons_are_named():
+    site = '<site name="p" pos="1 0 0"/>'
+    text = TENDONS.replace("<worldbody>", f"<worldbody>{site}")
+    text = text.replace('<geom size="0.1" pos="0 0.2 0"/>', '<geom size="0.1" pos="0 0.2 0"/><site name="r"/>')
+    spatial = '<spatial name="w" stiffness="2"><site site="p"/><site site="r"/></spatial>'
+    text = text.replace("</tendon>", f"{spatial}</tendon>").replace(
+        "</actuator>", '<motor name="x" tendon="w"/></actuator>'
+    )
+    text = text.replace("</equality>", '<tendon name="e" tendon1="w"/></equality>')
+    with pytest.raises(pbad.UnsupportedFeatureError) as e:
+        pbad.load(text)
+    assert e.value.features == (
+        "equality 'e' (spatial tendon)",
+        "tendon 'w' (spatial: stiffness)",
+        "actuator 'x': transmission through a spatial tendon",
+    )
+
+
+def test_flags_of_the_file_switch_tendons_off():
+    off = '<flag spring="disable" damper="disable" limit="disable" frictionloss="disable"/>'
+    if "mjDSBL_SPRING" not in dir(mujoco.mjtDisableBit):
+        off = off.replace('spring="disable" damper="disable"', 'passive="disable"')
+    text = TENDONS.replace('<option gravity="0 0 0"/>', f"<option>{off}</option>")
+    kinds = {type(f).__name__ for f in pbad.load(text).forces}
+    assert {k for k in kinds if k.startswith("Tendon")} == {"TendonCoupling", "TendonActuation"}

@@ -26,6 +26,9 @@ def end(model: pbad.Model, v: jax.Array, control: jax.Array) -> tuple[jax.Array,
     return jnp.concatenate([state.q, state.v]), info.status
 
 
+TENDON = {"knee": 0.7, "rail": 1.3}
+
+
 @functools.cache
 def machine() -> pbad.Model:
     """All kinds of joints and every force but other surfaces; at q0 all of them act."""
@@ -57,6 +60,8 @@ def machine() -> pbad.Model:
             Actuator("hip", gear=(1, 2, 3), gain=2.0, **clipped),
             Actuator("float", gear=rng.normal(size=6), gain=2.0, in_parent=True, force_range=(-0.3, 0.3)),
             Actuator("table", gear=(1, 2, 3), **clipped),
+            Actuator(TENDON, "tendon", gear=1.5, gain=2.0, **clipped),
+            Actuator(TENDON, "weak", force_range=(-0.3, 0.3)),
         ],
         q0=q0,
         dtype=DTYPE,
@@ -70,6 +75,11 @@ def machine() -> pbad.Model:
             jnp.array([[0.2, -0.1]]), jnp.array([[0, 0.7, 0.3, -0.2, 0.1]]), jnp.array([3.0]), jnp.array([0.5]),
             q_index=((11, 12),), v_index=((9, 10),),
         ),
+        forces.tendon_spring(model, [TENDON] * 2, stiffness=5.0, rest=[[0.5, 0.7], [-0.7, -0.5]], damping=0.3),
+        forces.tendon_friction(model, TENDON, 0.2, stick_speed=0.1),
+        forces.tendon_limit(model, [TENDON] * 2, [[0.5, 9.0], [-9.0, -0.5]], stiffness=50.0, width=0.1),
+        forces.tendon_coupling(model, TENDON, {"knee": 1.0}, polynomial=(0, 0.7, 0.3, -0.2, 0.1), offset=(0.2, -0.3),
+                               stiffness=3.0, damping=0.5),
         forces.connect(model, "wheel", "shin", **weak),
         forces.weld(model, "cart", "puck", **weak),
         forces.connect(model, "puck", **weak),

@@ -258,11 +258,9 @@ def test_every_urdf_with_meshes(name):
 # --- MJCF --------------------------------------------------------------------------------------------------
 
 EXPECTED_UNSUPPORTED = {
-    "dm_control/ball_in_cup": ["tendon 'string' (limited)"],
-    "dm_control/manipulator": ["equality 'coupling' (tendon)", "actuator 'grasp': transmission through a tendon"],
-    "dm_control/stacker": ["equality 'coupling' (tendon)", "actuator 'grasp': transmission through a tendon"],
+    "dm_control/ball_in_cup": ["tendon 'string' (spatial: limited)"],
 }
-MANY_UNSUPPORTED = {"dm_control/dog", "dm_control/quadruped", "dm_control/point_mass", "dm_control/fish"}
+MANY_UNSUPPORTED = {"dm_control/dog", "dm_control/quadruped"}
 
 
 def test_the_wheels_have_their_models():

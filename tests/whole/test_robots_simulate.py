@@ -80,3 +80,16 @@ def test_the_command_line_simulates_a_robot(capsys, tmp_path):
     assert "failed" in printed.out and "5 of 0.02 s with radau2" in printed.out
     saved = pbad.load_trajectory(out)
     assert saved.q.shape == (5, 12) and not np.any(saved.status) and np.all(np.isfinite(saved.energy))
+
+
+@pytest.mark.slow
+def test_a_held_robot_stands(capsys, tmp_path):
+    """Two seconds on the ground that its URDF does not have, at the command line's own step: the trunk stays up."""
+    out = tmp_path / "go2.npz"
+    code = main(["simulate", str(urdfs()["go2"]), "--floating-base", "--hold", "--time", "2", "--out", str(out)])
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    assert "12 degrees of freedom held by PD drives" in printed.out and "on a ground at" in printed.out
+    saved = pbad.load_trajectory(out)
+    height = saved.q[:, 2] - saved.q[0, 2]  # 0.45 m above the ground at first
+    assert not np.any(saved.status) and np.abs(height).max() < 0.2 * 0.45, height

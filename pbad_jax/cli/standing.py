@@ -1,0 +1,230 @@
+"""How a robot of a file begins: at a keyframe, held by its servos or by drives, on a ground."""
+
+import argparse
+import dataclasses
+import re
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+import pbad_jax as pbad
+from pbad_jax import forces
+from pbad_jax.cli.arguments import CallError
+from pbad_jax.cli.models import is_built_in, start, starting_key
+from pbad_jax.kinematics import transforms
+from pbad_jax.kinematics.tree import tree
+from pbad_jax.model import joints
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import State
+from pbad_jax.viz.shapes import z_to
+
+STIFF = 30.0  # rad/s: a held joint has the stiffness inertia · STIFF², and critical damping
+
+
+class Beginning(NamedTuple):
+    """What is simulated, and how that came about."""
+
+    model: Model
+    state: State
+    control: np.ndarray  # (nu,)
+    said: str  # one line
+
+
+def begin(args: argparse.Namespace, model: Model) -> Beginning:
+    """The model, its state and its control as the command line has it.
+
+    Raises:
+        CallError, StateError: see `start`; a ground where there is one, or nothing to stand on it.
+    """
+    key, state = starting_key(args, model), start(args, model)
+    model, ground = _on_ground(args, model, state)
+    control, parts = np.zeros(model.nu), []
+    given = model.keyframes[key].control if key is not None else None
+    if given is not None:
+        control = np.array(given)
+    servos = _servos(model)
+    if servos and (given is not None or key is not None or args.hold):
+        aim, beyond = _holding(model, servos, np.asarray(state.q))
+        numbers = [u for u, _ in servos]
+        if given is None:
+            control[numbers] = aim[numbers]
+        parts.append(f"held by its {len(servos)} position servo{'s' * (len(servos) > 1)}")
+        if given is None and beyond:
+            parts.append(f"{beyond} of them need more than their control range")
+    elif given is not None and model.nu:
+        parts.append("under the keyframe's control")
+    if args.hold:
+        model, held = _held(model, state, {v for _, vs in servos for v in vs})
+        parts += [f"{held} degrees of freedom held by PD drives"] * bool(held)
+    elif not parts and not is_built_in(args.model):
+        parts.append("nothing holds it" + (" (--hold would)" if model.nv > 6 * _floats(model) else ""))
+    outside = _outside(model, np.asarray(state.q))
+    parts += [f"{outside} joint{'s' * (outside > 1)} outside the range"] * bool(outside)
+    return Beginning(model, state, control, ", ".join([_where(args, key), *parts, *ground]))
+
+
+def _outside(model: Model, q: np.ndarray) -> int:
+    """How many hinges and slides are beyond the ends of their ranges."""
+    t, count = tree(model.topology), 0
+    for limit in (f for f in model.forces if isinstance(f, forces.JointLimit)):
+        low, high = np.asarray(limit.range, float)[t.scalar_v].T
+        count += int(np.sum((q[t.scalar_q] < low - 1e-6) | (q[t.scalar_q] > high + 1e-6)))
+    return count
+
+
+def _where(args: argparse.Namespace, key: str | None) -> str:
+    if key is not None:
+        return f"starts at key {key!r}"
+    if args.q0 is not None:
+        return "starts at --q0"
+    return "starts at its own start" if is_built_in(args.model) else "starts at the file's reference pose"
+
+
+def _floats(model: Model) -> int:
+    """How many free joints there are."""
+    return sum(j.type == "free" for j in model.topology.joints)
+
+
+# --- held --------------------------------------------------------------------------------------------------
+
+
+def _actuations(model: Model) -> list:
+    return [f for f in model.forces if hasattr(f, "u_index") and hasattr(f, "extent")]
+
+
+def _servos(model: Model) -> list[tuple[int, list[int]]]:
+    """Of every actuator that pulls back to a length, its control and the degrees of freedom that it acts on."""
+    out = []
+    for force in _actuations(model):
+        pulls = (np.asarray(force.gain) != 0) & (np.asarray(force.bias)[:, 1] < 0)
+        for i in np.flatnonzero(pulls):
+            out.append((force.u_index[i], _acts_on(model, force, int(i))))
+    return sorted(out)
+
+
+def _acts_on(model: Model, force, i: int) -> list[int]:
+    """The degrees of freedom that actuator i of the force acts on."""
+    if isinstance(force, forces.VectorActuation):
+        joint = next(j for j in model.topology.joints if j.v == force.joints[i][2])
+        return list(range(joint.v, joint.v + joint.nv))
+    if isinstance(force, forces.TendonActuation):
+        return np.flatnonzero(np.asarray(force.coefficient[i])).tolist()
+    return [force.v_index[i]]
+
+
+def _holding(model: Model, servos: list, q: np.ndarray) -> tuple[np.ndarray, int]:
+    """Controls (nu,) for which the servos rest at q, and how many of them are beyond their control's range."""
+    control, beyond = np.zeros(model.nu), 0
+    wanted = {u for u, _ in servos}
+    for force in _actuations(model):
+        gain, bias, ends = (np.asarray(x, float) for x in (force.gain, force.bias, force.control_range))
+        rest = -(bias[:, 0] + bias[:, 1] * np.asarray(force.extent(model, q), float)) / np.where(gain == 0, 1.0, gain)
+        for i, u in enumerate(force.u_index):
+            if u in wanted:
+                control[u] = rest[i]
+                beyond += bool(abs(rest[i] - np.clip(rest[i], *ends[i])) > 1e-6)
+    return control, beyond
+
+
+def _held(model: Model, state: State, served: set[int]) -> tuple[Model, int]:
+    """The model with a PD drive at the state's pose on every joint but free ones that no servo holds."""
+    which = [j for j in model.topology.joints if j.nv and j.type != "free" and not served & {*range(j.v, j.v + j.nv)}]
+    if not which:
+        return model, 0
+    inertia = effective_inertia(model, np.asarray(state.q))
+    feels = np.concatenate([inertia[j.v : j.v + j.nv] for j in which])
+    target = np.concatenate([np.asarray(state.q)[j.q : j.q + j.nq] for j in which])
+    names = [j.name for j in which]
+    drive = forces.pd_drive(model, names, feels * STIFF**2, 2 * feels * STIFF, target=target)
+    return pbad.with_forces(model, drive), len(feels)
+
+
+def effective_inertia(model: Model, q: np.ndarray) -> np.ndarray:
+    """What a drive of each degree of freedom has to move, alone, at q: (nv,) kg m² or kg.
+
+    All that hangs below it. In a tree that floats, what is above it too, if that is more: with its foot on the ground
+    a leg carries the trunk. A ball's three are its largest.
+    """
+    t, index = model.topology, tree(model.topology)
+    T = np.asarray(transforms.transforms(model, jnp.asarray(q)), float)
+    square = np.concatenate([T, np.broadcast_to([0, 0, 0, 1.0], (len(T), 1, 4))], axis=1)
+    moment = square @ np.asarray(model.second_moment, float) @ square.swapaxes(1, 2)
+    floating = {j.v for j in t.joints if j.type == "free"}
+    out = np.zeros(model.nv)
+    for link, (kind, v) in enumerate(zip(t.link_type, t.link_v)):
+        if kind == joints.FIXED:
+            continue
+        below = index.above[link]
+        root = next(i for i in np.flatnonzero(index.above[:, link]) if t.link_parent[i] < 0)
+        sides = [moment[below].sum(axis=0)]
+        if t.link_v[root] in floating:
+            sides.append(moment[index.above[root] & ~below].sum(axis=0))
+        point = T[link, :, :3] @ np.asarray(model.anchor[link], float) + T[link, :, 3]
+        axis = T[link, :, :3] @ np.asarray(model.axis[link], float)
+        out[v : v + joints.PRIMITIVES[kind]] = max(_about(S, kind, point, axis) for S in sides)
+    return out + np.asarray(model.armature, float)
+
+
+def _about(S: np.ndarray, kind: str, point: np.ndarray, axis: np.ndarray) -> float:
+    """Mass (slide), or moment of inertia about an axis through a point, of a second moment (4,4)."""
+    if kind == joints.SLIDE:
+        return float(S[3, 3])
+    C = S[:3, :3] - np.outer(S[:3, 3], point) - np.outer(point, S[:3, 3]) + S[3, 3] * np.outer(point, point)
+    I = np.trace(C) * np.eye(3) - C
+    return float(axis @ I @ axis) if kind == joints.HINGE else float(np.linalg.eigvalsh(I)[-1])
+
+
+# --- on a ground -------------------------------------------------------------------------------------------
+
+
+def _on_ground(args: argparse.Namespace, model: Model, state: State) -> tuple[Model, list[str]]:
+    """The model on a ground that touches its lowest point, where one is wanted, and in words."""
+    wanted, falls = args.ground, _falls(model) and not is_built_in(args.model)
+    if wanted is None:
+        wanted = falls and _is_urdf(args.model)
+    if not wanted:
+        hint = " (--ground adds a plane)" if args.ground is None else ""
+        return model, [f"nothing is below it{hint}"] * falls
+    t, g = model.topology, np.asarray(model.gravity, float)
+    if any(k == "plane" and b < 0 and x for k, b, x in zip(t.geom_types, t.geom_bodies, t.geom_touches)):
+        raise CallError(f"--ground: model {t.name!r} has a plane of its own to stand on; leave --ground out")
+    points = forces.contact_points(model)
+    if not points.links or not g.any():
+        why = "no shapes that could touch" if g.any() else "no gravity, so no direction is down"
+        if args.ground is None:
+            return model, [f"without a ground: it has {why}"]
+        raise CallError(f"--ground: model {t.name!r} has {why}; leave --ground out")
+    up = -g / np.linalg.norm(g)
+    T = np.asarray(transforms.transforms(model, state.q), float)[list(points.links)]
+    height = float(((T @ np.c_[points.position, np.ones(len(T))][..., None])[..., 0] @ up - points.radius).min())
+    model = _with_plane(model, up, height)
+    touch = forces.contact(model, forces.half_space(up, height), points=points)
+    return pbad.with_forces(model, touch), [f"on a ground at {height:.3g} m"]
+
+
+def _falls(model: Model) -> bool:
+    """Whether it floats and touches nothing that stands still."""
+    return bool(_floats(model)) and not any(isinstance(f, forces.Contact) for f in model.forces)
+
+
+def _is_urdf(path: str) -> bool:
+    with open(path, "rb") as file:
+        return re.search(rb"<robot[\s>]", file.read()) is not None
+
+
+def _with_plane(model: Model, up: np.ndarray, height: float) -> Model:
+    """The model with an infinite plane to be drawn; the report of what does not act no longer misses one."""
+    t, g, plane = model.topology, model.geometry, pbad.Geom("plane")
+    rows = {"size": plane.size, "position": height * up, "quaternion": z_to(up), "rgba": plane.rgba}
+    rows["friction"] = plane.friction
+    geometry = type(g)(**{k: np.concatenate([getattr(g, k), np.asarray(x, float)[None]]) for k, x in rows.items()})
+    t = dataclasses.replace(
+        t,
+        geom_types=(*t.geom_types, "plane"),
+        geom_bodies=(*t.geom_bodies, -1),
+        geom_meshes=(*t.geom_meshes, None),
+        geom_touches=(*t.geom_touches, True),
+        inactive=tuple(re.sub(r"^contact \(.*no ground.*", "contact between bodies", x) for x in t.inactive),
+    )
+    return dataclasses.replace(model, topology=t, geometry=geometry)
