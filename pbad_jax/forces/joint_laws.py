@@ -238,7 +238,7 @@ class JointCoupling:
     damping: jax.Array  # (e,)
     q_index: tuple[tuple[int, int], ...]
     v_index: tuple[tuple[int, int], ...]
-    at: str = "step"
+    at: str = "stages"
     conservative: bool = False
 
     def gap(self, model: Model, at: Instant) -> jax.Array:

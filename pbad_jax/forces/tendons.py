@@ -182,7 +182,7 @@ class TendonCoupling:
     polynomial: jax.Array  # (e,5)
     stiffness: jax.Array  # (e,)
     damping: jax.Array  # (e,)
-    at: str = "step"
+    at: str = "stages"
     conservative: bool = False
 
     def gap(self, model: Model, at: Instant) -> jax.Array:

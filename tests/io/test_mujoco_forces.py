@@ -325,8 +325,7 @@ def test_a_ball_comes_to_rest_on_the_ground():
     traj, info = pbad.rollout(model, pbad.make_state(model), n_steps=200, options=pbad.Options(dt=0.01), progress=False)
     info.assert_ok()
     assert -0.05 - 2 * G * 0.02**2 < float(traj.q[-1, 0]) < -0.05
-    # the ground acts once a step, as it begins; then gravity has the step: at rest, v stands at −½ g dt at its end
-    np.testing.assert_allclose(traj.v[-1, 0], -0.5 * G * 0.01, rtol=1e-3)
+    assert abs(float(traj.v[-1, 0])) < 1e-6
     assert np.ptp(traj.q[-50:, 0]) < 1e-6
 
 
