@@ -43,7 +43,7 @@ class SolverConfig(NamedTuple):
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["model", "start", "eq", "direction"],
-    meta_fields=["config", "C", "follows_from_zero", "evaluate", "matrix_of", "modelled_of"],
+    meta_fields=["config", "C", "follows_from_zero", "evaluate", "matrix_of", "modelled_of", "has_branches"],
 )
 @dataclasses.dataclass(frozen=True)
 class StageProblem:
@@ -63,6 +63,7 @@ class StageProblem:
     evaluate: Callable = equation.evaluate
     matrix_of: Callable = newton_matrix
     modelled_of: Callable | None = equation.modelled  # None: no guide
+    has_branches: bool = True  # whether a root far from the start may be another than the one that grows out of it
 
     @property
     def keeps_matrix(self) -> bool:
@@ -169,7 +170,7 @@ class StageProblem:
 
     def is_suspect(self, x: jax.Array) -> jax.Array:
         """Whether a joint has turned far."""
-        return branch.turns_far(self.model, x)
+        return branch.turns_far(self.model, x) if self.has_branches else jnp.zeros((), bool)
 
     def is_on_branch(self, x: jax.Array, J) -> jax.Array:
         """Whether J says that the root is connected with h = 0, and its turns can be counted."""

@@ -5,7 +5,7 @@ fall through every step, and tell −½ g dt for its velocity; all of it along t
 back. So 0.8 dt F acts along the step, as a constant force at all stages, and SHARE dt F = 0.1 dt F at its start. The
 last SHARE belongs to the end of the step and to the velocities v⁺ after it, by which the law looks one step ahead:
 
-    M̂ (v⁺ − v⁻) = SHARE dt F(q ⊕ dt v⁺, v⁺),   M̂ = M − dt ∂τ/∂v − dt² ∂τ/∂q,
+    M̂ (v⁺ − v⁻) = SHARE dt F(q ⊕ dt v⁻ ⊕ dt (v⁺ − v⁻)),   M̂ = M − dt ∂τ/∂v − dt² ∂τ/∂q,
 
 M, the slopes of the other forces τ and the levers of F those at the end of the step: what radau(1) would make of F, the
 other forces in a straight line about what they are. That takes away the velocity with which a stiff law would be met,
@@ -61,6 +61,7 @@ class ClosingTerms(NamedTuple):
     """What its residual and its matrix are made of: the forces' Load one step further, times (h dt)²."""
 
     z: jax.Array  # (1,nq)
+    change: jax.Array  # (nq,) of it, from where v⁻ leads
     frames: Frames  # there, leading axis 1
     load: Load
     duals: tuple
@@ -81,11 +82,10 @@ def after_closing_impulse(problem: StageProblem, found: StepResult) -> StepResul
     eq = ClosingEquation(dt, jnp.ones(1, q.dtype), jnp.ones(1, q.dtype), effective_mass(model, start, dt))
     once = dataclasses.replace(model, forces=tuple(acting(model, "step")))
     newton = problem.config._replace(method="lm", objective="root", condition=False)
-    closing = StageProblem(
-        once, start, eq, dt * start.v[None], newton, evaluate=_evaluate, matrix_of=_matrix, modelled_of=_modelled
-    )
+    functions = {"evaluate": _evaluate, "matrix_of": _matrix, "modelled_of": _modelled, "has_branches": False}
+    closing = StageProblem(once, start, eq, dt * start.v[None], newton, **functions)
     ended, z = solve(closing, jnp.where(good, jnp.int8(lm.RUNNING), found.status))
-    v = manifold.difference(model, manifold.identity_increment(model), z[0]) / dt
+    v = start.v + _gained(model, _change(model, start, dt, z)) / dt
     work = found.work
     if problem.config.account:
         st = equation.stages(model, start, z)
@@ -141,20 +141,31 @@ def _by_increment(model: Model, by_log: jax.Array, z: jax.Array | None) -> jax.A
     return joint_field.chained(model, by_log[None], by_z)[0, 0]
 
 
+def _change(model: Model, start: StepStart, dt, z: jax.Array) -> jax.Array:
+    """From where v⁻ leads in dt to z (1,nq), an increment (nq,): it is small where v⁻ turns a ball right round."""
+    free = manifold.retract(model, manifold.identity_increment(model), dt * start.v)
+    return manifold.increment_between(model, free, z[0])
+
+
+def _gained(model: Model, change: jax.Array) -> jax.Array:
+    """dt (v⁺ − v⁻), (nv,)."""
+    return manifold.difference(model, manifold.identity_increment(model), change)
+
+
 def _evaluate(model: Model, start: StepStart, eq: ClosingEquation, z: jax.Array, h: Any, guide: StageGuide | None):
     """h dt (M̂ (v⁺ − v⁻) − SHARE h dt F) (nv,), F at the levers of the step's end, and the ClosingTerms."""
     dt, st = h * eq.dt, equation.stages(model, start, z)
     load = equation.end_load(model, start, 1.0, st, dt, guide)
     force = generalised_force(model, start.frames, load, recurrence=start.recurrence)
-    gained = manifold.difference(model, manifold.identity_increment(model), z[0]) - dt * start.v
-    terms = ClosingTerms(z, st.frames, scaled(load, dt), load.dual)
-    return eq.mass @ gained - SHARE * dt**2 * force, terms
+    change = _change(model, start, dt, z)
+    terms = ClosingTerms(z, change, st.frames, scaled(load, dt), load.dual)
+    return eq.mass @ _gained(model, change) - SHARE * dt**2 * force, terms
 
 
 def _matrix(model: Model, start: StepStart, eq: ClosingEquation, t: ClosingTerms) -> jax.Array:
     """M̂ − SHARE dt² ∂F/∂δ, all by z ⊕ δ."""
     there = jax.tree.map(lambda x: x[0], t.frames)
-    return _by_increment(model, eq.mass, t.z[0]) - SHARE * _slope(model, start.frames, there, t.load, t.z[0])
+    return _by_increment(model, eq.mass, t.change) - SHARE * _slope(model, start.frames, there, t.load, t.z[0])
 
 
 def _modelled(model: Model, start: StepStart, t: ClosingTerms, r: jax.Array) -> jax.Array:

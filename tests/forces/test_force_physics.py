@@ -142,6 +142,15 @@ def test_resting_depth(name, scheme, stiffness, dt):
     assert np.abs(r.v[-1]).max() < 1e-4 * G * dt
 
 
+@pytest.mark.parametrize("spin", [30.0, 100.0])
+def test_a_spinning_ball_lands(spin):
+    """1.5 and 5 rad in a step: more than half a turn is still the same velocity to the impulse at its end."""
+    model = on_ground("ball", 1e5, friction=0.5)
+    r = run(model, pbad.make_state(model, [0, 0, 0.15, 1, 0, 0, 0], [0, 0, 0, 0, 0, spin]), 0.05, 2.0, "radau2")
+    assert failed(r) == 0
+    assert np.all(r.v[:, 5] > 0) and np.all(np.diff(r.v[:, 5]) <= 1e-9) and np.abs(r.v[-1, :5]).max() < 1e-6
+
+
 @pytest.mark.parametrize("scheme", [thorough("radau1"), "radau2", thorough("radau3")])
 def test_a_stiff_leg_stands_still(scheme):
     """10 kg held by a servo above a foot of 0.1 kg: both stop, though an impulse meets the foot alone.
