@@ -38,7 +38,7 @@ def test_five_seconds(name):
     traj, info = pbad.rollout(model, state, n_steps=round(5 / dt), options=options, progress=False)
     failed = np.flatnonzero(info.status)
     assert not failed.size, (name, failed[:5], np.asarray(info.status)[failed[:5]])
-    assert np.all(np.isfinite(traj.q)) and np.mean(info.iterations) < 5
+    assert np.all(np.isfinite(traj.q)) and np.mean(info.iterations) < 10  # of two solves, with limits or friction
     total = totals(model, *(np.concatenate([[a], b]) for a, b in ((state.q, traj.q), (state.v, traj.v))))
     rise = (total - np.minimum.accumulate(total)).max()
     scale = float(pbad.kinetic_energy(model, state))  # of the start: a fall would hide much
