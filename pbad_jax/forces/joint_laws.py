@@ -219,6 +219,13 @@ class JointLimit:
         return -(k * F)[:, None] * axis, matmul(by_d, rotations.right_jacobian_inverse(d))
 
 
+def quartic(c: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Σ_k c_k x^k of polynomials c (e,5) at x (e,), with slope and curvature."""
+    value = c[:, 0] + x * (c[:, 1] + x * (c[:, 2] + x * (c[:, 3] + x * c[:, 4])))
+    slope = c[:, 1] + x * (2 * c[:, 2] + x * (3 * c[:, 3] + x * 4 * c[:, 4]))
+    return value, slope, 2 * c[:, 2] + x * (6 * c[:, 3] + x * 12 * c[:, 4])
+
+
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["offset", "polynomial", "stiffness", "damping"],
@@ -270,8 +277,5 @@ class JointCoupling:
         """The gap, and slope and curvature of the polynomial."""
         index = np.array(self.q_index)
         x = jnp.where(jnp.asarray(index[:, 1] >= 0), q[index[:, 1]] - self.offset[:, 1], 0.0)
-        c = self.polynomial
-        value = c[:, 0] + x * (c[:, 1] + x * (c[:, 2] + x * (c[:, 3] + x * c[:, 4])))
-        slope = c[:, 1] + x * (2 * c[:, 2] + x * (3 * c[:, 3] + x * 4 * c[:, 4]))
-        curve = 2 * c[:, 2] + x * (6 * c[:, 3] + x * 12 * c[:, 4])
+        value, slope, curve = quartic(self.polynomial, x)
         return q[index[:, 0]] - self.offset[:, 0] - value, slope, curve

@@ -17,6 +17,7 @@ from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.drives import actuator_force
 from pbad_jax.forces.force import Instant, Load
+from pbad_jax.forces.joint_laws import quartic
 from pbad_jax.forces.one_sided import Tangent, led, no_tangent, one_sided
 from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb, ramp, smooth_coulomb
 from pbad_jax.kinematics.tree import tree
@@ -210,10 +211,7 @@ class TendonCoupling:
     def _terms(self, model: Model, q: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The gap, and slope and curvature of the polynomial."""
         x = lengths(model, self.other, q) - self.offset[:, 1]
-        p = self.polynomial
-        value = p[:, 0] + x * (p[:, 1] + x * (p[:, 2] + x * (p[:, 3] + x * p[:, 4])))
-        slope = p[:, 1] + x * (2 * p[:, 2] + x * (3 * p[:, 3] + x * 4 * p[:, 4]))
-        curve = 2 * p[:, 2] + x * (6 * p[:, 3] + x * 12 * p[:, 4])
+        value, slope, curve = quartic(self.polynomial, x)
         return lengths(model, self.coefficient, q) - self.offset[:, 0] - value, slope, curve
 
 
