@@ -41,7 +41,7 @@ def is_connected(model: Model, metric: batched.CholeskyFactor | None, D: jax.Arr
         return operator.is_positive_definite(model, J)
     m, inverse = len(D), metric.inverse
     blocks = jnp.einsum("ax,ixjy,by->iajb", inverse, J.reshape(m, model.nv, m, model.nv), inverse)
-    table = jnp.linalg.inv(D)
+    table = batched.solve(D, jnp.eye(m, dtype=D.dtype))  # not inv: LAPACK, side by side, may wait for ever
     P = jnp.tensordot(table, blocks, axes=1).reshape(J.shape)
     weights = jnp.repeat(jnp.abs(table[-1]), model.nv)  # radau's quadrature weights, but any that are positive would do
     sure = operator.is_positive_definite(model, weights[:, None] * P)  # by Lyapunov's theorem; one factorisation
