@@ -518,7 +518,7 @@ def test_info_lists_the_forces(capsys, tmp_path):
         ["JointDamping", "1 degrees of freedom", "stage"],
         ["JointLimit", "1 degrees of freedom", "step"],
         ["Contact with a Plane", "2 points", "step"],
-        ["Attachment", "bar and right", "step"],
+        ["Attachment", "bar and right", "stage"],
     ]
 
 
