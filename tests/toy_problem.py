@@ -74,8 +74,8 @@ class Toy:
     def solve(self, J, b):
         return jnp.linalg.solve(J, b)
 
-    def damped_step(self, J, r, damping):
-        return dense.damped_step(self.metric, J, r, damping)
+    def damped(self, J, r, damping):
+        return dense.damped(self.metric, J, r, damping)
 
     def norm(self, r):
         return dense.norm(self.metric, r)

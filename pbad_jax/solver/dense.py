@@ -6,7 +6,6 @@ A vector (n,) consists of n/b blocks of b numbers; the metric is a factor L (b,b
 import jax
 import jax.numpy as jnp
 
-from pbad_jax.math import batched
 from pbad_jax.math.batched import CholeskyFactor
 
 
@@ -35,14 +34,14 @@ def length(metric: CholeskyFactor, delta: jax.Array) -> jax.Array:
     return jnp.linalg.norm(delta.reshape(-1, metric.factor.shape[0]) @ metric.factor)
 
 
-def damped_step(metric: CholeskyFactor, J: jax.Array, r: jax.Array, damping: jax.Array) -> jax.Array:
-    """The Levenberg–Marquardt step δ = L⁻ᵀ y (n,), (J̃ᵀJ̃ + λ) y = −J̃ᵀ r̃, J̃ = L⁻¹ J L⁻ᵀ, r̃ = L⁻¹ r."""
-    r = whiten(metric, r)
-    J = blockwise(metric.inverse, blockwise(metric.inverse, J).T).T
-    y = batched.solve(J.T @ J + damping * jnp.eye(J.shape[0], dtype=J.dtype), -(J.T @ r))
-    return unwhiten(metric, y)
+def damped(metric: CholeskyFactor, J: jax.Array, r: jax.Array, damping: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Jᵀ W J + λ M and Jᵀ W r, M of all blocks and W = M⁻¹: the normal equations of Levenberg and Marquardt."""
+    white = blockwise(metric.inverse, jnp.concatenate([J, r[:, None]], axis=1))
+    A = white[:, :-1].T @ white
+    blocks = jnp.eye(len(r) // metric.factor.shape[0], dtype=J.dtype)
+    return A[:, :-1] + damping * jnp.kron(blocks, metric.factor @ metric.factor.T), A[:, -1]
 
 
-def regularised_step(metric: CholeskyFactor, J: jax.Array, r: jax.Array, damping: jax.Array, C: jax.Array) -> jax.Array:
-    """−(J + λ C ⊗ L Lᵀ)⁻¹ r (n,): C (m,m) of the stages, n = m b."""
-    return -batched.solve(J + damping * jnp.kron(C, metric.factor @ metric.factor.T), r)
+def regularised(metric: CholeskyFactor, J: jax.Array, r: jax.Array, damping: jax.Array, C: jax.Array):
+    """J + λ C ⊗ L Lᵀ and r: C (m,m) of the stages, n = m b."""
+    return J + damping * jnp.kron(C, metric.factor @ metric.factor.T), r

@@ -70,8 +70,9 @@ def solve(problem: Problem, settings: Settings, *, status: jax.Array | int) -> S
     r, terms = problem.residual(x, 1.0)
     J, zero = problem.matrix(terms), jnp.zeros((), r.dtype)
     newton = -problem.solve(J, r)
+    no = jnp.zeros((), bool)
     return SolveState(
-        x, r, J, found.norm, found.value, x, newton, zero, None, newton, zero, zero, found.iterations, found.status
+        x, r, J, found.norm, found.value, x, newton, zero, None, newton, zero, zero, no, found.iterations, found.status
     )
 
 

@@ -66,8 +66,8 @@ class Problem(Protocol):
         """J⁻¹ b (n,) at the root x for h = 1, differentiable; where x is not `good`, anything finite."""
         ...
 
-    def damped_step(self, J: Any, r: jax.Array, damping: jax.Array) -> jax.Array:
-        """The step δ (n,) of Levenberg and Marquardt with λ = damping > 0."""
+    def damped(self, J: Any, r: jax.Array, damping: jax.Array) -> tuple[Any, jax.Array]:
+        """The system A, b whose solution is minus the step of Levenberg and Marquardt with λ = damping > 0."""
         ...
 
     def norm(self, r: jax.Array) -> jax.Array:

@@ -126,14 +126,14 @@ class StageProblem:
         """J⁻¹ b at a root; where it is not `good` J is the identity."""
         return self.solve(operator.where(good, self.matrix(self.residual(x, 1.0)[1])), b)
 
-    def damped_step(self, J, r: jax.Array, damping: jax.Array) -> jax.Array:
-        """Of Levenberg and Marquardt; of an energy, with a guide, or by sweeps −(J + λ C ⊗ mass)⁻¹ r."""
+    def damped(self, J, r: jax.Array, damping: jax.Array):
+        """Of Levenberg and Marquardt; of an energy, with a guide, or by sweeps J + λ C ⊗ mass and r."""
         if self.start.metric is None:
-            return -self.solve(J._replace(c=J.c + damping, d=J.d + damping * self.model.armature), r)
+            return J._replace(c=J.c + damping, d=J.d + damping * self.model.armature), r
         if self.config.objective == "energy" or self._is_guided:
             C = jnp.asarray(self.C, r.dtype) if len(self.C) > 1 else jnp.ones((1, 1), r.dtype)
-            return dense.regularised_step(self.start.metric, J, r, damping, C)
-        return dense.damped_step(self.start.metric, J, r, damping)
+            return dense.regularised(self.start.metric, J, r, damping, C)
+        return dense.damped(self.start.metric, J, r, damping)
 
     def norm(self, r: jax.Array) -> jax.Array:
         """In the mass matrix at time k, () kg^½ m."""
