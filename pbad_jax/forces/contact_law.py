@@ -116,9 +116,9 @@ def contact_load(contact: Any, at: Instant) -> Load:
     return Load(point_forces=(normal, friction), dual=(tangent, sliding))
 
 
-def contact_duals(contact: Any, model: Model) -> tuple[Tangent, Sliding | None]:
-    """A tangent and a sliding direction of every pair or point, before the first iterate."""
-    c, dtype = len(contact.links), model.dtype
+def contact_duals(contact: Any, model: Model, c: int | None = None) -> tuple[Tangent, Sliding | None]:
+    """A tangent and a sliding direction of c pairs or points, by default of all, before the first iterate."""
+    c, dtype = len(contact.links) if c is None else c, model.dtype
     return no_tangent((c,), dtype), None if contact.conservative else no_sliding((c, 3), dtype)
 
 
