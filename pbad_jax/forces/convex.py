@@ -124,11 +124,13 @@ def search(A: Convex, B: Convex, R: jax.Array, t: jax.Array) -> tuple[jax.Array,
     none = Simplex(*(jnp.zeros((4, 3), t.dtype) for _ in "ab"), jnp.zeros(4, bool))
     begun = (best_axis(A, B, R, t)[0], none, jnp.zeros((), t.dtype))
     n, simplex, far = jax.lax.fori_loop(0, ROUNDS, once, begun)
-    for _ in range(POLISHED):
+
+    def polished(_, n):
         other = _newton(A, B, R, t, simplex, far, jnp.zeros_like(t), n)[0]
         better = separation(A, B, R, t, other) > separation(A, B, R, t, n)
-        n = jnp.where(better, other, n)
-    return n, simplex, far
+        return jnp.where(better, other, n)
+
+    return jax.lax.fori_loop(0, POLISHED, polished, n), simplex, far
 
 
 def away(A: Convex, B: Convex, R: jax.Array, t: jax.Array, n: jax.Array) -> jax.Array:
