@@ -21,7 +21,7 @@ to where they came from. What is all through after one step, or has gained energ
 (passing.py), and the step is BRANCH. Where d = 0 there is no direction and no force. With radau(1)
 angular momentum changes by dt V × I in every step, V the relative velocity at its start and I the impulse: of first
 order, and much where a step is as long as the bodies; with radau(2) by as much in steps as long as that.
-There is one point for every pair of shapes.
+There is one point for every pair of shapes. Of many pairs `most` take part in a step, the nearest at its start.
 """
 
 import dataclasses
@@ -106,8 +106,8 @@ class BodyContact:
         return self._reach - self._side(at, d, n) * d
 
     def passed(self, model: Model, at: Instant) -> jax.Array:
-        """Whether two axes have gone past one another, or bodies are pushed out of another side; or whether pairs overlap
-        that were not among the nearest.
+        """Whether two axes have gone past one another, or bodies are pushed out of another side; and whether pairs
+        overlap that were not among the nearest.
         """
         if self._taken == len(self.links):
             return self._went_through(model, at)

@@ -1,15 +1,16 @@
 """Convex shapes and how far they are apart: one description for all kinds, one program for all pairs.
 
 A shape is a core, the convex hull of at most V points plus an ellipsoid with semi-axes S (both may be flat), and a
-radius r about it: a sphere is a point, a capsule a segment, a cylinder a segment plus a disk. All that is asked of it is
-its support in a direction m, the point of the core that is farthest that way,
+radius r about it: a sphere is a point, a capsule a segment, a cylinder a segment plus a disk. All that is asked of it
+is its support in a direction m, the point of the core that is farthest that way,
 
     x(m) = argmax over the points of v · m, plus S² m/|S m|.
 
 Shapes A and B are separated along a unit n by s(n) = n · (x_A(−n) − x_B(n)) − r_A − r_B, and the signed distance of
 both is the largest s. It is found by the algorithm of Gilbert, Johnson and Keerthi, which wants them apart: A is first
-moved away along a good n by L, which changes n, but never for a worse one, because the n that it finds maximises
-s(n') + L n · n'. At the best n nothing changes.
+moved away along a good n by L, which changes n, but never for a worse one, because the n' that it finds has the
+largest s(n') + L n · n'. At the best n nothing changes. Where shapes overlap deeply there may be several such n, and
+the one that is found need not be that of the least depth.
 
 Frames: all is seen from B, where A is at x -> R x + t.
 """
@@ -26,9 +27,10 @@ from pbad_jax.math.small import matmul, matvec, small_sum
 ITERATIONS = 40
 APART = 0.02  # of the sizes: how far A is moved from B before a search
 ROUNDS = 3
-POLISHED = 2
+POLISHED = 4
 FLAT = 1e3  # roundings, of a triangle
-SMALL = 1e-6  # of the size, where a direction along a flat ellipsoid ends
+LYING = 2e-3  # rad between a normal and the axis of a disk below which that is the normal
+SMALL = 1e-4  # of the size, where a direction along a flat ellipsoid ends
 
 
 class Convex(NamedTuple):
@@ -86,9 +88,10 @@ def curvature(shape: Convex, m: jax.Array) -> jax.Array:
 
 def rolls_about(shape: Convex, m: jax.Array) -> jax.Array:
     """() m, how far inside the point lies about which a core rolls: at the mean radius of curvature, of a disk as far
-    as its axis where it stands upright.
+    as its axis where it stands upright, and nowhere where it lies.
     """
-    disk = _stretch(shape, m) - SMALL * shape.size
+    widest = jnp.max(shape.axes)
+    disk = small_sum((shape.axes * m) ** 2) / jnp.where(widest > 0, widest, 1.0)
     return jnp.where(jnp.min(shape.axes) > 0, 0.5 * jnp.trace(curvature(shape, m)), disk)
 
 
@@ -125,12 +128,18 @@ def search(A: Convex, B: Convex, R: jax.Array, t: jax.Array) -> tuple[jax.Array,
     begun = (best_axis(A, B, R, t)[0], none, jnp.zeros((), t.dtype))
     n, simplex, far = jax.lax.fori_loop(0, ROUNDS, once, begun)
 
-    def polished(_, n):
-        other = _newton(A, B, R, t, simplex, far, jnp.zeros_like(t), n)[0]
-        better = separation(A, B, R, t, other) > separation(A, B, R, t, n)
+    return polished(A, B, R, t, simplex, far, jnp.zeros_like(t), n), simplex, far
+
+
+def polished(A, B, R, t, found: Simplex, far: jax.Array, moved: jax.Array, n: jax.Array) -> jax.Array:
+    """n (3,) of a search after some of Newton's steps, which round shapes need; no derivatives. See `meeting`."""
+
+    def once(_, n):
+        other = _newton(A, B, R, t, found, far, moved, n)[0]
+        better = separation(A, B, R, t + moved, other) > separation(A, B, R, t + moved, n)
         return jnp.where(better, other, n)
 
-    return jax.lax.fori_loop(0, POLISHED, polished, n), simplex, far
+    return jax.lax.fori_loop(0, POLISHED, once, n)
 
 
 def away(A: Convex, B: Convex, R: jax.Array, t: jax.Array, n: jax.Array) -> jax.Array:
@@ -174,19 +183,28 @@ def meeting(
     """What a search has found, as a function of R and t, with the derivatives of n and of the points.
 
     Args:
-        found, n: of a search, where A had been moved by `far` () m along the n that was to be found and by `moved` (3,) m.
+        found, n: of a search, where A had been moved by `far` () m along the n to be found and by `moved` (3,) m.
     """
-    n, W, weights = _newton(A, B, R, t, found, far, moved, n)
-    del W
+    n, weights = _newton(A, B, R, t, found, far, moved, n)
+    (flat_a, axis_a), (flat_b, axis_b) = _lying(A, -matvec(R.T, n)), _lying(B, n)
+    n = jnp.where(flat_a, -matvec(R, axis_a), jnp.where(flat_b, axis_b, n))
     m = -matvec(R.T, n)
     on_a = small_sum(weights[:, None] * found.a, axis=0) + rounding(A, m)
     on_b = small_sum(weights[:, None] * found.b, axis=0) + rounding(B, n)
     return Meeting(n, on_a, on_b)
 
 
-def _newton(A, B, R, t, found: Simplex, far, moved, n) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _lying(shape: Convex, m: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Whether a shape touches along m with a flat side of a disk, and the normal (3,) of that side."""
+    m, axes = jax.lax.stop_gradient((m, shape.axes))
+    widest = jnp.max(axes)
+    flat = (jnp.min(axes) == 0) & (small_sum((axes * m) ** 2) < (LYING * widest) ** 2)
+    return flat, jnp.where(jnp.arange(3) == jnp.argmin(axes), jnp.sign(m), 0.0)
+
+
+def _newton(A, B, R, t, found: Simplex, far, moved, n) -> tuple[jax.Array, jax.Array]:
     """One step of Newton's method for n = F(W(n)), W what is between the corners when their ellipsoids add what they
-    do at n; and W and the weights (4,) of the nearest point. With n a root given, n as a function of R and t.
+    do at n; and the weights (4,) of the nearest point. With n a root given, n as a function of R and t.
 
     F is the direction of the nearest point v of W. Where all of it moves by w, v moves by w less its part along W.
     """
@@ -208,8 +226,7 @@ def _newton(A, B, R, t, found: Simplex, far, moved, n) -> tuple[jax.Array, jax.A
     M = frozen(E - matmul(across, far * E - C))
     n = given + _solve3(M, F - given)
     n = n / jnp.sqrt(small_sum(n * n))
-    W = between(n)
-    return n, W, _nearest(W, used, frozen(weights))[1]
+    return n, _nearest(between(n), used, frozen(weights))[1]
 
 
 def _repeated(W: jax.Array, used: jax.Array) -> jax.Array:

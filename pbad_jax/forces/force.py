@@ -287,7 +287,7 @@ def on_links(links: np.ndarray | jax.Array, x: jax.Array, n_links: int) -> jax.A
 
 def _hot(links: np.ndarray | jax.Array, n_links: int, like: jax.Array) -> jax.Array:
     """(N, points), 1 where a point is on a link."""
-    return jnp.asarray(np.arange(n_links)[:, None] == links.ravel(), like.dtype)
+    return jnp.asarray(np.arange(n_links)[:, None] == links.reshape(1, -1), like.dtype)
 
 
 def total_potential(model: Model, at: Instant) -> jax.Array:

@@ -6,9 +6,9 @@ places on theirs: with C_a and x_b generalised points of the two links and n the
 
     d = n · (C_a − x_b),   δ = reach − d;
 
-all else is the law of contact_law.py. C_a is a point of A or, where A is round, the middle of what rolls there, and its
-radius is part of `reach`. P = (C_a, x_b, n) and ∂d/∂P = (n, −n, C_a − x_b): the forces have no sum and no moment, and the
-curvature of d is constant.
+all else is the law of contact_law.py. C_a is a point of A or, where A is round, the middle of what rolls there, and
+its radius is part of `reach`. P = (C_a, x_b, n) and ∂d/∂P = (n, −n, C_a − x_b): the forces have no sum and no moment,
+and the curvature of d is constant.
 
 What does not bend within a step is simple to solve for, and nobody passes through a plane that has no end. The price is
 of first order in the step: what slides past a corner within one step still meets its plane, and a pair that separates
@@ -18,10 +18,11 @@ fast, `passed` looks at the energy that it gives, and the step is BRANCH.
 
 Four places of which all lie on one side would not hold a box. So one shape is tilted to four sides by TILT about where
 it touches, and each time the shapes are asked again where they are nearest: at the ends of what they have in common, if
-that is a face or an edge, and four times at the same point, if it is a corner. Each place has a quarter of the stiffness.
+that is a face or an edge, and four times at the same point, if it is a corner. Each place has a quarter of the
+stiffness.
 
-A force has at most `max_contacts` pairs at a time, the nearest at the start of the step, found by the axes of the shapes:
-its cost in the equations is theirs. Where others overlap at the end of a step, that is not overlooked: `passed`, BRANCH.
+A force has at most `max_contacts` pairs at a time, the nearest at the start of the step by the axes of the shapes, so
+that its cost in the equations is theirs. Where others overlap at the end of a step, `passed` says so: BRANCH.
 """
 
 import dataclasses
@@ -124,7 +125,9 @@ class ShapeContact:
         F_a, F_b = (self.frame[g[:, k], None] for k in range(2))
         ones = jnp.ones_like(found.reach)[..., None]
         u = [F_a @ jnp.concatenate([found.on_a, ones], axis=-1)[..., None]]
-        u += [F_b @ jnp.concatenate([x, one], axis=-1)[..., None] for x, one in ((found.on_b, ones), (found.n, 0 * ones))]
+        u += [
+            F_b @ jnp.concatenate([x, one], axis=-1)[..., None] for x, one in ((found.on_b, ones), (found.n, 0 * ones))
+        ]
         u = jnp.stack([x[..., 0] for x in u], axis=2)  # (m,places,3,3)
         u = jnp.concatenate([u, jnp.stack([ones, ones, 0 * ones], axis=2)], axis=-1)
         reach = found.reach + self.margin[pair][:, None]
@@ -206,10 +209,12 @@ def _touching(A: Convex, B: Convex, R: jax.Array, t: jax.Array, *, places: int) 
     else:
         on_a, on_b = jax.vmap(lambda way: _tilted(A, B, R, t, middle, way))(jnp.arange(places, dtype=t.dtype))
     n, reach = (jnp.broadcast_to(x, (places, *x.shape)) for x in (n, reach))
-    return _Touching(n, on_a - inside * m, on_b, reach)
+    return _Touching(n, on_a - (inside * m)[None], on_b, reach)
 
 
-def _tilted(A: Convex, B: Convex, R: jax.Array, t: jax.Array, middle: convex.Meeting, way) -> tuple[jax.Array, jax.Array]:
+def _tilted(
+    A: Convex, B: Convex, R: jax.Array, t: jax.Array, middle: convex.Meeting, way
+) -> tuple[jax.Array, jax.Array]:
     """Where they are nearest when A is tilted about the middle to one of four sides: in A, and in B."""
     n = middle.normal
     e = jnp.asarray(np.eye(3), n.dtype)[jnp.argmin(jnp.abs(jax.lax.stop_gradient(n)))]
@@ -218,12 +223,15 @@ def _tilted(A: Convex, B: Convex, R: jax.Array, t: jax.Array, middle: convex.Mee
     angle = TURN + 0.5 * np.pi * way
     about = jnp.cos(angle) * side + jnp.sin(angle) * jnp.cross(n, side)
     Q = rotations.rotation(jnp.concatenate([jnp.ones(1, n.dtype), np.tan(TILT / 2) * about]))
-    R, t = matmul(Q, R), matvec(Q, t - middle.on_b) + middle.on_b
-    A_, B_, R_, t_, n_ = jax.lax.stop_gradient((A, B, R, t, n))
-    far = convex.away(A_, B_, R_, t_, n_)
-    simplex, v = convex.gjk(A_, B_, R_, t_ + far * n_, n_)
-    normal = v / jnp.sqrt(small_sum(v * v))
-    there = convex.meeting(A, B, R, t, simplex, jnp.zeros_like(far), far * n, normal)
+    m = -matvec(R.T, n)
+    below = -n * small_sum(m * (convex.corner(A, m) + convex.rounding(A, m)))  # from the centre of A to its foot
+    R, t = matmul(Q, R), t + below - matvec(Q, below)
+    far = convex.away(A, B, R, t, n)
+    none, moved = jnp.zeros_like(far), far * n
+    A_, B_, R_, t_, moved_, n_ = jax.lax.stop_gradient((A, B, R, t, moved, n))
+    simplex, v = convex.gjk(A_, B_, R_, t_ + moved_, n_)
+    normal = convex.polished(A_, B_, R_, t_, simplex, none, moved_, v / jnp.sqrt(small_sum(v * v)))
+    there = convex.meeting(A, B, R, t, simplex, none, moved, normal)
     return there.on_a, there.on_b
 
 

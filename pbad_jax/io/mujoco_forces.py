@@ -64,7 +64,7 @@ def _tied(m) -> list[tuple[int, ...]]:
 
 
 def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list[str]]:
-    """Contact of the geoms that move with those that do not, one force for each of these; with one another; what is lost.
+    """Contact of the geoms that move with those that do not, one force for each of these, and with one another; losses.
 
     Args:
         m: mjModel. order: the geoms in the order of the model's geometry. switched_off: by the file's flags.
@@ -212,7 +212,7 @@ def _name(m, g: int) -> str:
 
 
 def _mixed(m, g, others: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Friction, time constant (s) and solimp (c,5) of g with the others, by MuJoCo's rules: priority, else max and mix."""
+    """Friction, time constant (s) and solimp (c,5) of g with the others by MuJoCo's rules: priority, else max, mix."""
     ahead = np.where(m.geom_priority[g] >= m.geom_priority[others], g, others)
     level = m.geom_priority[g] == m.geom_priority[others]
     condim = np.where(level, np.maximum(m.geom_condim[g], m.geom_condim[others]), m.geom_condim[ahead])
