@@ -83,7 +83,7 @@ class BodyContact:
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
-        return contact_load(self._nearest(model, at), at)
+        return contact_load(self._nearest(at), at)
 
     def dual(self, model: Model) -> tuple:
         """A tangent and a sliding direction of every pair that may touch in a step."""
@@ -91,8 +91,10 @@ class BodyContact:
 
     def near(self, model: Model, start: Start) -> jax.Array | None:
         """Which pairs overlap most, or almost do, at the start of a step; None for all."""
-        if self._taken == len(self.links):
-            return None
+        del model
+        return None if self._taken == len(self.links) else self._most(start)
+
+    def _most(self, start: Start) -> jax.Array:
         gaps = jax.vmap(_gap)(self._points(start.T), self._soft)[0] - self._reach
         return jax.lax.top_k(-jax.lax.stop_gradient(gaps), self._taken)[1]
 
@@ -111,10 +113,10 @@ class BodyContact:
         """
         if self._taken == len(self.links):
             return self._went_through(model, at)
-        near = self.near(model, at.start) if at.start.near is None else at.start.near
+        near = self._chosen(at)
         seen = jnp.any(jnp.arange(len(self.links))[:, None] == near[None, :], axis=1)
         d = jax.vmap(_gap)(self._points(at.T), self._soft)[0]
-        return self._nearest(model, at)._went_through(model, at) | jnp.any(~seen & (d < self._reach))
+        return self._nearest(at)._went_through(model, at) | jnp.any(~seen & (d < self._reach))
 
     def _went_through(self, model: Model, at: Instant) -> jax.Array:
         start, end = self._points(at.start.T), self._points(at.T)
@@ -143,11 +145,14 @@ class BodyContact:
     def _taken(self) -> int:
         return len(self.links) if self.most is None else min(self.most, len(self.links))
 
-    def _nearest(self, model: Model, at: Instant) -> "BodyContact":
+    def _chosen(self, at: Instant) -> jax.Array:
+        return self._most(at.start) if at.start.near is None else at.start.near
+
+    def _nearest(self, at: Instant) -> "BodyContact":
         """Those of `near` alone."""
         if self._taken == len(self.links):
             return self
-        near = self.near(model, at.start) if at.start.near is None else at.start.near
+        near = self._chosen(at)
         each = ("u", "radius", "stiffness", "width", "damping", "friction")
         taken = {name: getattr(self, name)[near] for name in each}
         return dataclasses.replace(self, **taken, links=jnp.asarray(np.array(self.links))[near], most=None)

@@ -1,6 +1,7 @@
 """Contact of all shapes of chosen bodies with one another: which force takes which pair."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -67,11 +68,11 @@ def geoms_in_contact(
     model: Model,
     geoms: Sequence[tuple[int, int]],
     tau,
-    friction=None,
+    friction: Any = None,
     *,
-    margin=0.0,
+    margin: Any = 0.0,
     max_contacts: int = MAX_CONTACTS,
-    **how,
+    **how: Any,
 ) -> tuple[BodyContact | ShapeContact, ...]:
     """The same for c pairs of shapes by their places in the model's geometry; tau, friction and margin () or (c,)."""
     if not isinstance(max_contacts, int) or isinstance(max_contacts, bool) or max_contacts < 1:
@@ -84,11 +85,13 @@ def geoms_in_contact(
         k = np.flatnonzero(some)
         if not k.size:
             continue
-        own = [geoms[x] for x in k]
+        own = [geoms[int(x)] for x in k]
         mu = None if friction is None else (friction * one)[k]
         same = {"margin": (margin * one)[k], "max_contacts": max_contacts, **how}
-        make = geom_contact if not places else convex_contact
-        out.append(make(model, own, (tau * one)[k], mu, **same, **({"places": places} if places else {})))
+        if places:
+            out.append(convex_contact(model, own, (tau * one)[k], mu, places=places, **same))
+        else:
+            out.append(geom_contact(model, own, (tau * one)[k], mu, **same))
     return tuple(out)
 
 

@@ -78,7 +78,7 @@ def normal_force(
     return Law(f.force[:, None] * n, df_dP, -f.by_rate[:, None, None] * nn, modelled, curving, f.tangent)
 
 
-def mobility_along(guide: Guide, links: np.ndarray, P: jax.Array, n: jax.Array) -> jax.Array:
+def mobility_along(guide: Guide, links: np.ndarray | jax.Array, P: jax.Array, n: jax.Array) -> jax.Array:
     """(c,) 1/kg: how easily links (c,) by themselves are pushed at the points P (c,3) along n (c,3)."""
     wrench = jnp.concatenate([jnp.cross(P - guide.origin[None], n), n], axis=-1)
     return small_sum(wrench * matvec(guide.mobility[links], wrench))

@@ -124,7 +124,7 @@ def search(A: Convex, B: Convex, R: jax.Array, t: jax.Array) -> tuple[jax.Array,
         simplex, v = gjk(A, B, R, t + far * n, n)
         return v / jnp.sqrt(small_sum(v * v)), simplex, far
 
-    none = Simplex(*(jnp.zeros((4, 3), t.dtype) for _ in "ab"), jnp.zeros(4, bool))
+    none = Simplex(jnp.zeros((4, 3), t.dtype), jnp.zeros((4, 3), t.dtype), jnp.zeros(4, bool))
     begun = (best_axis(A, B, R, t)[0], none, jnp.zeros((), t.dtype))
     n, simplex, far = jax.lax.fori_loop(0, ROUNDS, once, begun)
 
@@ -171,7 +171,7 @@ def gjk(A: Convex, B: Convex, R: jax.Array, t: jax.Array, n: jax.Array) -> tuple
         return *kept, on, k + 1
 
     a, b, w = farthest(n)
-    first = Simplex(*(jnp.broadcast_to(x, (4, 3)) for x in (a, b)), jnp.arange(4) == 0)
+    first = Simplex(jnp.broadcast_to(a, (4, 3)), jnp.broadcast_to(b, (4, 3)), jnp.arange(4) == 0)
     start = (first, jnp.broadcast_to(w, (4, 3)), w, jnp.ones((), bool), 0)
     simplex, _, v, _, _ = jax.lax.while_loop(lambda s: s[3] & (s[4] < ITERATIONS), better, start)
     return simplex, v
@@ -263,8 +263,8 @@ def _nearest(w: jax.Array, used: jax.Array, like: jax.Array | None = None) -> tu
     square = small_sum(edge * edge)
     along = -small_sum(w[i] * edge) / jnp.where(square > 0, square, 1.0)
     p, q, r = TRIPLES.T
-    sides = [w[q] - w[p], w[r] - w[p]]
-    normal = jnp.cross(*sides)
+    sides = (w[q] - w[p], w[r] - w[p])
+    normal = jnp.cross(sides[0], sides[1])
     area = small_sum(normal * normal)
     longest = jnp.maximum(*(small_sum(x * x) for x in sides))
     flat = area <= (FLAT * jnp.finfo(w.dtype).eps) * longest**2

@@ -166,15 +166,16 @@ class ShapeContact:
         return self.near(model, at.start) if at.start.near is None else at.start.near
 
     def _met(self, p: Planes) -> "_Met":
-        mine = {k: getattr(self, k)[p.pair] for k in ("stiffness", "width", "damping", "friction")}
-        mine["stiffness"] = mine["stiffness"] / self.places
-        return _Met(p.links, p.u, p.reach, **mine, stick_speed=self.stick_speed, conservative=self.conservative)
+        k, width, damping, mu = (x[p.pair] for x in (self.stiffness, self.width, self.damping, self.friction))
+        k = k / self.places
+        return _Met(p.links, p.u, p.reach, k, width, damping, mu, self.stick_speed, self.conservative)
 
     def _both(self, T: jax.Array, pair: jax.Array) -> tuple[Convex, Convex, jax.Array, jax.Array]:
         """The shapes of pairs (m,), and A as seen from B: R (m,3,3) and t (m,3) m."""
         X = compose(T[np.array(self.links)], self.frame)
         g = jnp.asarray(np.array(self.pairs))[pair]
-        size = jnp.sqrt(jnp.max(small_sum(self.points**2), axis=1)) + jnp.max(self.axes, axis=1)
+        points, axes = jax.lax.stop_gradient((self.points, self.axes))
+        size = jnp.sqrt(jnp.max(small_sum(points**2), axis=1)) + jnp.max(axes, axis=1)
         A, B = (Convex(*(x[g[:, k]] for x in (self.points, self.axes, self.radius, size))) for k in range(2))
         X_a, X_b = X[g[:, 0]], X[g[:, 1]]
         turned = transpose(X_b[..., :3])
@@ -352,9 +353,16 @@ def convex_contact(
 
     leaf = checks.leaf(model.dtype)
     return ShapeContact(
-        **{k: leaf(getattr(shapes, k)) for k in ("points", "axes", "radius", "frame")},
+        points=leaf(shapes.points),
+        axes=leaf(shapes.axes),
+        radius=leaf(shapes.radius),
+        frame=leaf(shapes.frame),
         margin=leaf(margin * np.ones(len(pairs))),
-        **{k: leaf(x) for k, x in numbers.items()},
+        stiffness=leaf(numbers["stiffness"]),
+        width=leaf(numbers["width"]),
+        damping=leaf(numbers["damping"]),
+        friction=leaf(numbers["friction"]),
+        stick_speed=leaf(numbers["stick_speed"]),
         links=shapes.links,
         pairs=numbered,
         most=max_contacts,
