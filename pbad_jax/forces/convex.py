@@ -30,6 +30,7 @@ ROUNDS = 3
 POLISHED = 4
 FLAT = 1e3  # roundings, of a triangle
 LYING = 2e-3  # rad between a normal and the axis of a disk below which that is the normal
+TINY = 1e-12  # of the size, below which a width is none
 SMALL = 1e-4  # of the size, where a direction along a flat ellipsoid ends
 
 
@@ -101,8 +102,13 @@ def rolls_about(shape: Convex, m: jax.Array) -> jax.Array:
 def separation(A: Convex, B: Convex, R: jax.Array, t: jax.Array, n: jax.Array) -> jax.Array:
     """s(n), () m: at most the signed distance."""
     m = -matvec(R.T, n)
-    x = matvec(R, corner(A, m) + rounding(A, m)) + t - corner(B, n) - rounding(B, n)
-    return small_sum(n * x) - A.radius - B.radius
+    apart = small_sum(n * t) - small_sum(m * corner(A, m)) - small_sum(n * corner(B, n))
+    return apart - _width(A, m) - _width(B, n)
+
+
+def _width(shape: Convex, m: jax.Array) -> jax.Array:
+    """|S m| + r, m."""
+    return jnp.sqrt(small_sum((shape.axes * m) ** 2) + (TINY * shape.size) ** 2) + shape.radius
 
 
 def best_axis(A: Convex, B: Convex, R: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array]:
