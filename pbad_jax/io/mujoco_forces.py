@@ -169,12 +169,12 @@ def _rule_of_margins() -> tuple[Callable, float]:
 def _as_stiff(time: np.ndarray, impedance: np.ndarray) -> np.ndarray:
     """τ (c,) s of the springs mass/τ² that give way under a weight by as much as MuJoCo's constraints, s.
 
-    These have reference accelerations of x/(τ d_max)² at the depth x and leave a share 1 − d₀ of the free acceleration,
-    so that (1 − d₀) g = d₀ x/(τ d_max)².
+    These have reference accelerations of x/(τ d_max)² at the depth x and leave a share 1 − d of the free acceleration,
+    so that (1 − d) g = d x/(τ d_max)²; d grows with the depth from d₀ to d_max, here it is their mean.
     """
     low, high = (np.clip(impedance[:, k], 1e-4, 0.9999) for k in range(2))
-    time = np.where(time > 0, time, 0.02)
-    return time * high * np.sqrt((1 - low) / low)
+    time, d = np.where(time > 0, time, 0.02), 0.5 * (low + high)
+    return time * high * np.sqrt((1 - d) / d)
 
 
 def _between(geoms: list[tuple[int, int]], law: _Laws, model: Model) -> tuple[Force, ...]:
