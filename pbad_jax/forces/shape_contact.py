@@ -84,7 +84,7 @@ class Planes(NamedTuple):
 )
 @dataclasses.dataclass(frozen=True)
 class ShapeContact:
-    """Contact of c pairs of g shapes; see the module. Made by `shape_contact`. It couples links."""
+    """Contact of c pairs of g shapes; see the module. Made by `contact_between`. It couples links."""
 
     points: jax.Array  # (g,V,3) m, of a shape, see convex.Convex
     axes: jax.Array  # (g,3) m
@@ -174,8 +174,8 @@ class ShapeContact:
         """The shapes of pairs (m,), and A as seen from B: R (m,3,3) and t (m,3) m."""
         X = compose(T[np.array(self.links)], self.frame)
         g = jnp.asarray(np.array(self.pairs))[pair]
-        points, axes = jax.lax.stop_gradient((self.points, self.axes))
-        size = jnp.sqrt(jnp.max(small_sum(points**2), axis=1)) + jnp.max(axes, axis=1)
+        points, axes, radius = jax.lax.stop_gradient((self.points, self.axes, self.radius))
+        size = jnp.sqrt(jnp.max(small_sum(points**2), axis=1)) + jnp.max(axes, axis=1) + radius
         A, B = (Convex(*(x[g[:, k]] for x in (self.points, self.axes, self.radius, size))) for k in range(2))
         X_a, X_b = X[g[:, 0]], X[g[:, 1]]
         turned = transpose(X_b[..., :3])

@@ -18,7 +18,7 @@ from pbad_jax import checks
 from pbad_jax.atom import parallel
 from pbad_jax.forces import Force, InertiaBoxes, JointCoupling, connect, contact, contact_points, joined, surfaces, weld
 from pbad_jax.forces.attachments import carried, reference_transforms
-from pbad_jax.forces.contact_between import geoms_in_contact
+from pbad_jax.forces.contact_between import MAX_CONTACTS, geoms_in_contact
 from pbad_jax.forces.contact_points import ContactPoints
 from pbad_jax.io import mujoco_tendons
 from pbad_jax.io.mjcf import mujoco_module
@@ -100,7 +100,7 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
     if pairs or masked:
         law = _joined_laws(_laws_of_pairs(m, chosen), _laws_of_geoms(m, masked))
         geoms = [(place[g], place[h]) for g, h in pairs + masked]
-        makers.append(functools.partial(_between, geoms, law))
+        makers.append(functools.partial(_between, geoms, law, MAX_CONTACTS + _overlapping(m)))
     without = len(_pairs(m, moving, set(named))) - len(masked)
     if without:
         lost.append(f"contact between bodies ({without} pairs of geoms)")
@@ -177,8 +177,16 @@ def _as_stiff(time: np.ndarray, impedance: np.ndarray) -> np.ndarray:
     return time * high * np.sqrt((1 - d) / d)
 
 
-def _between(geoms: list[tuple[int, int]], law: _Laws, model: Model) -> tuple[Force, ...]:
-    return geoms_in_contact(model, geoms, law.time, law.friction, margin=law.margin)
+def _overlapping(m) -> int:
+    """How many pairs of geoms touch at qpos0: in some files fingers and grippers always do."""
+    mujoco = mujoco_module()
+    d = mujoco.MjData(m)
+    mujoco.mj_fwdPosition(m, d)
+    return len({tuple(pair) for pair in d.contact.geom.tolist()})
+
+
+def _between(geoms: list[tuple[int, int]], law: _Laws, most: int, model: Model) -> tuple[Force, ...]:
+    return geoms_in_contact(model, geoms, law.time, law.friction, margin=law.margin, max_contacts=most)
 
 
 def _may_touch(m, g: int, others: np.ndarray) -> np.ndarray:
