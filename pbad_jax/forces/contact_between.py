@@ -36,8 +36,8 @@ def contact_between(
     Args:
         model: the model; its masses set the stiffness.
         pairs: names of bodies, every pair once.
-        max_contacts: pairs of shapes that may touch at a time, of each force: the nearest at the start of a step. A
-            step at whose end others overlap is BRANCH.
+        max_contacts: in how many places shapes may touch at a time, of each force, and how many pairs are looked at:
+            the nearest at the start of a step. A step at whose end others overlap is BRANCH.
         margin: m at which they begin to touch.
         stiffness, time_constant, smoothing, damping, friction, stick_speed: as in `body_contact`; the four places of a
             pair share its stiffness.

@@ -21,8 +21,9 @@ it touches, and each time the shapes are asked again where they are nearest: at 
 that is a face or an edge, and four times at the same point, if it is a corner. Each place has a quarter of the
 stiffness.
 
-A force has at most `max_contacts` pairs at a time, the nearest at the start of the step by the axes of the shapes, so
-that its cost in the equations is theirs. Where others overlap at the end of a step, `passed` says so: BRANCH.
+A force looks at `max_contacts` pairs at a time, the nearest at the start of the step by the axes of the shapes, and
+takes as many of their places, again the nearest, so that its cost in the equations is theirs. Where other pairs or
+places overlap at the end of a step, `passed` says so: BRANCH.
 """
 
 import dataclasses
@@ -66,7 +67,7 @@ for _i, _sign in ((0, 1.0), (1, -1.0)):
 
 
 class Planes(NamedTuple):
-    """What holds the nearest pairs apart during a step: c places, a pair after the other."""
+    """What holds the nearest pairs apart during a step: c places; where not all can be taken, the nearest first."""
 
     pair: jax.Array  # (c,) int
     links: jax.Array  # (c,3) int, of A, B, B
@@ -98,18 +99,19 @@ class ShapeContact:
     stick_speed: jax.Array  # () m/s
     links: tuple[int, ...]  # of every shape
     pairs: tuple[tuple[int, int], ...]  # of shapes, the flatter one last
-    most: int  # pairs at a time
+    most: int  # pairs and places at a time
     places: int  # of every pair, 1 or CORNERS
     at: str = "step"
     conservative: bool = False
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
-        return contact_load(self._met(self._planes(model, at)), at)
+        nearest = jax.tree.map(lambda x: x[: self._slots], self._planes(model, at))
+        return contact_load(self._met(nearest), at)
 
     def dual(self, model: Model) -> tuple:
         """A tangent and a sliding direction of every place."""
-        return contact_duals(self, model, self.places * self._taken)
+        return contact_duals(self, model, self._slots)
 
     def near(self, model: Model, start: Start) -> Planes:
         """The planes of the nearest pairs at the start of a step."""
@@ -133,7 +135,12 @@ class ShapeContact:
         reach = found.reach + self.margin[pair][:, None]
         along = jnp.broadcast_to(links[:, None, [0, 1, 1]], (*u.shape[:2], 3))
         flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
-        return Planes(jnp.repeat(pair, self.places), flat(along), flat(u), reach.reshape(-1))
+        planes = Planes(jnp.repeat(pair, self.places), flat(along), flat(u), reach.reshape(-1))
+        if self._slots == len(planes.reach):
+            return planes
+        depths = planes.reach - _distance(place(start.T, planes.links, planes.u))
+        order = jax.lax.top_k(jax.lax.stop_gradient(depths), len(depths))[1]
+        return jax.tree.map(lambda x: x[order], planes)
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """k ∫ramp(δ), J, of the planes at the start of the step."""
@@ -145,9 +152,10 @@ class ShapeContact:
         return self._met(self._planes(model, at)).depth(model, at)
 
     def passed(self, model: Model, at: Instant) -> jax.Array:
-        """Whether planes that have turned gave energy, or pairs overlap that were not among the nearest."""
+        """Whether planes that have turned gave energy, or what was not among the nearest overlaps."""
         planes = self._planes(model, at)
-        gained = self._met(planes).gains(model, at)
+        met = self._met(planes)
+        gained = met.gains(model, at) | jnp.any(met.depth(model, at)[self._slots :] > 0)
         if self._taken == len(self.pairs):
             return gained
         seen = jnp.any(jnp.arange(len(self.pairs))[:, None] == planes.pair[None, :], axis=1)
@@ -161,6 +169,11 @@ class ShapeContact:
     @property
     def _taken(self) -> int:
         return min(self.most, len(self.pairs))
+
+    @property
+    def _slots(self) -> int:
+        """How many places enter the equations."""
+        return min(self.most, self.places * self._taken)
 
     def _planes(self, model: Model, at: Instant) -> Planes:
         return self.near(model, at.start) if at.start.near is None else at.start.near

@@ -340,15 +340,15 @@ def test_more_pairs_than_may_touch_are_told():
     q[:, 3], q[:, 0] = 1, (0, 0.19, 0.5)
     still = jax.jit(lambda force, at: (force.depth(None, at) > 0, force.passed(model, at)))
     model, _ = row_of_crates()
-    for most, apart in itertools.product((1, 32), (True, False)):
+    for most, apart in itertools.product((CORNERS, 32), (True, False)):
         force = row_of_crates(max_contacts=most)[1]
         q[2, 0] = 0.5 if apart else 0.385
         at = instant(
             model, leaf(q.ravel()), jnp.zeros(18, DTYPE), jnp.zeros(0, DTYPE), leaf(q.ravel()), jnp.zeros(18, DTYPE)
         )
         deep, passed = still(force, at)
-        assert int(jnp.sum(deep)) == CORNERS * (1 if apart else min(most, 2))
-        assert bool(passed) == (most == 1 and not apart)
+        assert int(jnp.sum(deep)) == CORNERS * (1 if apart else 2)
+        assert bool(passed) == (most == CORNERS and not apart)
 
 
 # --- files -----------------------------------------------------------------------------------------------
