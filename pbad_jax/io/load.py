@@ -42,7 +42,7 @@ class LoadReport:
 
     Attributes:
         unsupported: left out, although the motion depends on them.
-        inactive: carried or known, but without a force yet, such as contact between bodies.
+        inactive: carried or known, but without a force yet, such as limits of effort.
         notes: what was changed or dropped on the way, such as projected inertias and unreadable meshes.
     """
 
