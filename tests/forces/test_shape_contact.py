@@ -282,7 +282,7 @@ def test_a_stack_stands_as_in_mujoco():
 @pytest.mark.float64
 @pytest.mark.slow
 def test_bricks_that_meet_keep_their_momentum():
-    """Without gravity and far from the table, at 3 m/s and with spin: momentum to 1e-12, energy falls."""
+    """Without gravity and far from the table, at 3 m/s and with spin: momentum to 1e-11 kg m/s, energy falls."""
     model = dataclasses.replace(stack(), gravity=jnp.zeros(3))
     q = np.array(model.q0)
     q[1:4], q[8:11], q[15:18] = (0, 0, 2), (0.35, 0.05, 2.03), (0.8, 0, 1.97)
@@ -294,7 +294,7 @@ def test_bricks_that_meet_keep_their_momentum():
     energy = float(pbad.kinetic_energy(model, state))
     r = rows(model, state)
     assert not r["status"].any()
-    assert np.abs(r["linear"] - before).max() < 1e-12 * 10
+    assert np.abs(r["linear"] - before).max() < 1e-11
     assert r["energy"].max() < energy * (1 + 1e-9) and r["energy"][-1] < 0.9 * energy  # they met
 
 
