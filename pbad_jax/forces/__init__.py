@@ -2,6 +2,7 @@
 
 from pbad_jax.forces.attachments import Anchor, Attachment, connect, weld
 from pbad_jax.forces.body_contact import BodyContact, body_contact
+from pbad_jax.forces.contact_between import contact_between
 from pbad_jax.forces.contact_points import ContactPoints, contact_points, joined, points_on
 from pbad_jax.forces.drives import Actuation, JointForce, PDDrive, VectorActuation, joint_force, pd_drive
 from pbad_jax.forces.external import Wrench, wrench
@@ -19,6 +20,7 @@ from pbad_jax.forces.force import (
 )
 from pbad_jax.forces.joint_laws import Gravity, JointCoupling, JointDamping, JointFriction, JointLimit, JointSpring
 from pbad_jax.forces.paper import PaperContact, PaperDrag, paper_contact, paper_drag, paper_friction
+from pbad_jax.forces.shape_contact import ShapeContact
 from pbad_jax.forces.surfaces import SignedDistance, box, capsule, half_space, height_field, sphere
 from pbad_jax.forces.tendons import (
     TendonActuation,
@@ -61,6 +63,7 @@ __all__ = [
     "Point",
     "PointForces",
     "Pull",
+    "ShapeContact",
     "SignedDistance",
     "Start",
     "TendonActuation",
@@ -75,6 +78,7 @@ __all__ = [
     "capsule",
     "connect",
     "contact",
+    "contact_between",
     "contact_points",
     "drag",
     "fluid",

@@ -21,7 +21,7 @@ to where they came from. What is all through after one step, or has gained energ
 (passing.py), and the step is BRANCH. Where d = 0 there is no direction and no force. With radau(1)
 angular momentum changes by dt V × I in every step, V the relative velocity at its start and I the impulse: of first
 order, and much where a step is as long as the bodies; with radau(2) by as much in steps as long as that.
-There is one point for every pair of shapes.
+There is one point for every pair of shapes. Of many pairs `most` take part in a step, the nearest at its start.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ from pbad_jax.forces.contact_law import (
     parameters,
 )
 from pbad_jax.forces.contact_points import contact_points
-from pbad_jax.forces.force import Instant, Load, PointForces, each_link, place
+from pbad_jax.forces.force import Instant, Load, PointForces, Start, each_link, place
 from pbad_jax.forces.passing import crossing, gains_energy, on_another_side
 from pbad_jax.forces.regularised import ramp
 from pbad_jax.forces.surfaces import TINY, safe_norm
@@ -63,7 +63,7 @@ ROUND = ("sphere", "capsule")
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["u", "radius", "stiffness", "width", "damping", "friction", "stick_speed"],
-    meta_fields=["links", "at", "conservative"],
+    meta_fields=["links", "at", "conservative", "most"],
 )
 @dataclasses.dataclass(frozen=True)
 class BodyContact:
@@ -76,17 +76,27 @@ class BodyContact:
     damping: jax.Array  # (c,) χ, s/m
     friction: jax.Array  # (c,) μ
     stick_speed: jax.Array  # () m/s
-    links: tuple[tuple[int, int, int, int], ...]
+    links: Any  # c tuples of four; during a step also (c,4) int
     at: str = "step"
     conservative: bool = False
+    most: int | None = None  # pairs at a time; None: all
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
-        return contact_load(self, at)
+        return contact_load(self._nearest(at), at)
 
     def dual(self, model: Model) -> tuple:
-        """A tangent and a sliding direction of every pair."""
-        return contact_duals(self, model)
+        """A tangent and a sliding direction of every pair that may touch in a step."""
+        return contact_duals(self, model, self._taken)
+
+    def near(self, model: Model, start: Start) -> jax.Array | None:
+        """Which pairs overlap most, or almost do, at the start of a step; None for all."""
+        del model
+        return None if self._taken == len(self.links) else self._most(start)
+
+    def _most(self, start: Start) -> jax.Array:
+        gaps = jax.vmap(_gap)(self._points(start.T), self._soft)[0] - self._reach
+        return jax.lax.top_k(-jax.lax.stop_gradient(gaps), self._taken)[1]
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """k ∫ramp(δ), J."""
@@ -98,7 +108,17 @@ class BodyContact:
         return self._reach - self._side(at, d, n) * d
 
     def passed(self, model: Model, at: Instant) -> jax.Array:
-        """Whether two axes have gone past one another, or bodies are pushed out of another side."""
+        """Whether two axes have gone past one another, or bodies are pushed out of another side; and whether pairs
+        overlap that were not among the nearest.
+        """
+        if self._taken == len(self.links):
+            return self._went_through(model, at)
+        near = self._chosen(at)
+        seen = jnp.any(jnp.arange(len(self.links))[:, None] == near[None, :], axis=1)
+        d = jax.vmap(_gap)(self._points(at.T), self._soft)[0]
+        return self._nearest(at)._went_through(model, at) | jnp.any(~seen & (d < self._reach))
+
+    def _went_through(self, model: Model, at: Instant) -> jax.Array:
         start, end = self._points(at.start.T), self._points(at.T)
         moved = end - start
 
@@ -117,7 +137,25 @@ class BodyContact:
 
     def describe(self, model: Model) -> tuple[str, str]:
         """How many pairs, each of which touches at a point."""
-        return "BodyContact", f"{len(self.links)} points"
+        del model
+        some = f", {self._taken} at a time" if self._taken < len(self.links) else ""
+        return "BodyContact", f"{len(self.links)} points{some}"
+
+    @property
+    def _taken(self) -> int:
+        return len(self.links) if self.most is None else min(self.most, len(self.links))
+
+    def _chosen(self, at: Instant) -> jax.Array:
+        return self._most(at.start) if at.start.near is None else at.start.near
+
+    def _nearest(self, at: Instant) -> "BodyContact":
+        """Those of `near` alone."""
+        if self._taken == len(self.links):
+            return self
+        near = self._chosen(at)
+        each = ("u", "radius", "stiffness", "width", "damping", "friction")
+        taken = {name: getattr(self, name)[near] for name in each}
+        return dataclasses.replace(self, **taken, links=jnp.asarray(np.array(self.links))[near], most=None)
 
     def _side(self, at: Instant, d: jax.Array, n: jax.Array) -> jax.Array:
         """−1 where the axes have passed one another since the start of the step and overlap, else 1; (c,)."""
@@ -149,7 +187,7 @@ class BodyContact:
         )
         df_dP, df_dV = (None if x is None else x.reshape(c, k, 3, k, 3) for x in (law.df_dP, law.df_dV))
         assert force is not None
-        return PointForces(self.links, self.u, force, df_dP, df_dV, modelled, curving), law.dual
+        return _between(self.links, self.u, force, df_dP, df_dV, modelled, curving), law.dual
 
     def _way(self, at: Instant, n: jax.Array, side: jax.Array) -> Led | None:
         if at.guide is None:
@@ -172,10 +210,20 @@ class BodyContact:
         V = place(at.V, where, u)
         last = None if at.guide is None else at.guide.dual[1]
         law = coulomb_friction(self, N, n, V[:, 0] - V[:, 1], at.guide, last)
-        df_dV, both = jnp.einsum("i,j,cab->ciajb", pair, pair, law.df_dV), tuple((l[0], l[2]) for l in self.links)
+        df_dV, both = jnp.einsum("i,j,cab->ciajb", pair, pair, law.df_dV), _ends(self.links)
         force, curving = (None if x is None else pair[None, :, None] * x[:, None] for x in (law.force, law.curving))
         assert force is not None
-        return PointForces(both, u, force, None, df_dV, None, curving), law.dual
+        return _between(both, u, force, None, df_dV, None, curving), law.dual
+
+
+def _between(links, *parts) -> PointForces:
+    """PointForces on links that are known, or only in a step."""
+    return PointForces((), *parts, where=links) if isinstance(links, jax.Array) else PointForces(links, *parts)
+
+
+def _ends(links):
+    """The links of both centres of every pair."""
+    return links[:, ::2] if isinstance(links, jax.Array) else tuple((l[0], l[2]) for l in links)
 
 
 def _gap(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -241,7 +289,7 @@ def body_contact(
     """
     if not pairs:
         raise ModelError("body_contact: pairs is empty; give pairs of names, [('thigh', 'shin')]")
-    shapes = [_shapes_of(model, *bodies) for bodies in _checked_pairs(model, pairs)]
+    shapes = [_shapes_of(model, *bodies) for bodies in checked_pairs(model, pairs)]
     geoms = [(i, j) for first, second in shapes for i in first for j in second]
     tau = checks.above_zero(time_constant, "time_constant of body_contact")
     mu = None if friction is None else checks.number(friction, "friction of body_contact")
@@ -260,28 +308,32 @@ def geom_contact(
     damping=1.0,
     stick_speed=1e-3,
     at="step",
+    margin=0.0,
+    max_contacts=None,
 ) -> BodyContact:
     """The same for c pairs of shapes by their places in the model's geometry, all spheres and capsules on bodies.
 
     Args:
         model: the model. geoms: the pairs. tau: time constant, () or (c,) s. friction: (), (c,) or None.
         stiffness, smoothing, damping, stick_speed, at: as in `body_contact`.
+        margin: () or (c,) m, at which they begin to touch. max_contacts: pairs at a time; None: all.
     """
     checks.one_of(at, ("step", "stages"), "at of body_contact")
     rods = {g: _rod(model, g) for g in sorted({g for pair in geoms for g in pair})}
     both = [(rods[i], rods[j]) for i, j in geoms]
-    mass = np.array([_lighter(model, a.link, b.link) for a, b in both])
+    mass = lighter_masses(model, [(a.link, b.link) for a, b in both])
     mu = [max(a.friction, b.friction) for a, b in both] if friction is None else friction
     numbers = parameters("body_contact", mass, tau, mu, stiffness, smoothing, damping, stick_speed)
 
     leaf = checks.leaf(model.dtype)
     return BodyContact(
         u=leaf([np.concatenate([a.u, b.u]) for a, b in both]),
-        radius=leaf([(a.radius, b.radius) for a, b in both]),
+        radius=leaf(np.array([(a.radius, b.radius) for a, b in both]) + 0.5 * np.reshape(margin, (-1, 1))),
         **{k: leaf(x) for k, x in numbers.items()},
         links=tuple((a.link, a.link, b.link, b.link) for a, b in both),
         at=at,
         conservative=is_elastic(numbers),
+        most=max_contacts,
     )
 
 
@@ -303,20 +355,20 @@ def _rod(model: Model, geom: int) -> _Rod:
     return _Rod(ends.links[0], u, float(ends.radius[0]), float(ends.friction[0]))
 
 
-def _checked_pairs(model: Model, pairs) -> list[tuple[int, int]]:
+def checked_pairs(model: Model, pairs, maker: str = "body_contact") -> list[tuple[int, int]]:
     """Pairs of bodies by number."""
     out: list[tuple[int, int]] = []
     for pair in pairs:
         if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
-            raise ModelError(f"body_contact: {pair!r:.60} in pairs; each must be two names, ('thigh', 'shin')")
-        i, j = (checks.known(name, model.body_names, "body of body_contact") for name in pair)
+            raise ModelError(f"{maker}: {pair!r:.60} in pairs; each must be two names, ('thigh', 'shin')")
+        i, j = (checks.known(name, model.body_names, f"body of {maker}") for name in pair)
         if i == j:
-            raise ModelError(f"body_contact: body {pair[0]!r} with itself; give two bodies")
+            raise ModelError(f"{maker}: body {pair[0]!r} with itself; give two bodies")
         if (i, j) in out or (j, i) in out:
-            raise ModelError(f"body_contact: the pair {pair[0]!r}, {pair[1]!r} is there twice; give it once")
+            raise ModelError(f"{maker}: the pair {pair[0]!r}, {pair[1]!r} is there twice; give it once")
         if rigid_root(model, model.topology.body_link[i]) == rigid_root(model, model.topology.body_link[j]):
             raise ModelError(
-                f"body_contact: {pair[0]!r} and {pair[1]!r} are rigidly joined and cannot touch; give bodies with a "
+                f"{maker}: {pair[0]!r} and {pair[1]!r} are rigidly joined and cannot touch; give bodies with a "
                 "joint between them"
             )
         out.append((i, j))
@@ -346,11 +398,16 @@ def _shapes_of(model: Model, *bodies: int) -> list[list[int]]:
     return out
 
 
-def _lighter(model: Model, *links: int) -> float:
-    """Mass of the lighter side with all it carries, kg."""
-    sides = [carried(model, link) for link in links]
-    mass = min(float(S[3, 3]) for S in sides if S is not None)
-    if mass <= 0:
-        names = [model.body_names[model.topology.body_link.index(link)] for link in links]
-        raise ModelError(f"body_contact: {names[0]!r} or {names[1]!r} carries no mass; give it some, kg > 0")
-    return mass
+def lighter_masses(model: Model, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Of every pair of links the mass of the lighter side with all it carries, (c,) kg.
+
+    Raises:
+        ModelError: one carries none.
+    """
+    sides = {link: carried(model, link) for link in sorted({l for pair in pairs for l in pair})}
+    mass = {link: np.inf if S is None else float(S[3, 3]) for link, S in sides.items()}
+    for pair in pairs:
+        if min(mass[l] for l in pair) <= 0:
+            names = [model.body_names[model.topology.body_link.index(link)] for link in pair]
+            raise ModelError(f"contact: {names[0]!r} or {names[1]!r} carries no mass; give it some, kg > 0")
+    return np.array([min(mass[l] for l in pair) for pair in pairs])

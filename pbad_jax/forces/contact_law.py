@@ -78,7 +78,7 @@ def normal_force(
     return Law(f.force[:, None] * n, df_dP, -f.by_rate[:, None, None] * nn, modelled, curving, f.tangent)
 
 
-def mobility_along(guide: Guide, links: np.ndarray, P: jax.Array, n: jax.Array) -> jax.Array:
+def mobility_along(guide: Guide, links: np.ndarray | jax.Array, P: jax.Array, n: jax.Array) -> jax.Array:
     """(c,) 1/kg: how easily links (c,) by themselves are pushed at the points P (c,3) along n (c,3)."""
     wrench = jnp.concatenate([jnp.cross(P - guide.origin[None], n), n], axis=-1)
     return small_sum(wrench * matvec(guide.mobility[links], wrench))
@@ -116,9 +116,9 @@ def contact_load(contact: Any, at: Instant) -> Load:
     return Load(point_forces=(normal, friction), dual=(tangent, sliding))
 
 
-def contact_duals(contact: Any, model: Model) -> tuple[Tangent, Sliding | None]:
-    """A tangent and a sliding direction of every pair or point, before the first iterate."""
-    c, dtype = len(contact.links), model.dtype
+def contact_duals(contact: Any, model: Model, c: int | None = None) -> tuple[Tangent, Sliding | None]:
+    """A tangent and a sliding direction of c pairs or points, by default of all, before the first iterate."""
+    c, dtype = len(contact.links) if c is None else c, model.dtype
     return no_tangent((c,), dtype), None if contact.conservative else no_sliding((c, 3), dtype)
 
 

@@ -165,11 +165,11 @@ def _of_shape(kind: str, size: np.ndarray, mesh, most: int) -> tuple[np.ndarray,
         grid = grid[np.any(grid != 0, axis=1)]
         return grid / np.linalg.norm(grid, axis=1, keepdims=True) * size, 0.0
     if kind == "mesh":
-        return _spread(np.asarray(mesh.vertices, float), most), 0.0
+        return spread(np.asarray(mesh.vertices, float), most), 0.0
     return np.zeros((0, 3)), 0.0
 
 
-def _spread(vertices: np.ndarray, most: int) -> np.ndarray:
+def spread(vertices: np.ndarray, most: int) -> np.ndarray:
     """At most `most` vertices, each the farthest from those before; first the farthest from the middle."""
     vertices = np.unique(vertices, axis=0)
     if len(vertices) <= most:

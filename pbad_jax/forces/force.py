@@ -55,6 +55,7 @@ class Start(NamedTuple):
     v: jax.Array  # (nv,)
     T: jax.Array  # (N,3,4)
     V: jax.Array  # (N,3,4)
+    near: Any = None  # of a force: what it found near then, see `Force.near`; of all: a tuple; None: not looked for
 
 
 @functools.partial(
@@ -84,7 +85,7 @@ def instant(q, v, T, V, time, control) -> Instant:
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["u", "force", "df_dP", "df_dV", "modelled", "curving"],
+    data_fields=["u", "force", "df_dP", "df_dV", "modelled", "curving", "where"],
     meta_fields=["links"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +100,7 @@ class PointForces:
         df_dP, df_dV: (c,n,3,n,3) N/m and N s/m, or None for zero.
         modelled: (c,n,3) N, what the next linear model has for `force`, or None for the same; see `Guide`.
         curving: (c,n,3) N, the force whose product with the curvature of P(q) the matrix has, or None for `force`.
+        where: (c,n) instead of `links`, where only a step knows the links of its points; they couple links.
     """
 
     links: tuple
@@ -108,16 +110,17 @@ class PointForces:
     df_dV: jax.Array | None = None
     modelled: jax.Array | None = None
     curving: jax.Array | None = None
+    where: jax.Array | None = None
 
     @property
     def couples(self) -> bool:
         """Whether its clusters join several links."""
-        return bool(self.links) and not isinstance(self.links[0], int)
+        return self.where is not None or (bool(self.links) and not isinstance(self.links[0], int))
 
     @property
-    def point_links(self) -> np.ndarray:
+    def point_links(self) -> np.ndarray | jax.Array:
         """The link of every point, (c,n)."""
-        return each_link(self.links, self.u)
+        return each_link(self.links, self.u) if self.where is None else self.where
 
 
 class Load(NamedTuple):
@@ -134,11 +137,14 @@ class Load(NamedTuple):
 
 def place(T: jax.Array, links, u: jax.Array) -> jax.Array:
     """T u of points u (...,4) on links (...): positions (...,3), or with V for T their velocities."""
-    return small_sum(T[np.asarray(links, int)] * u[..., None, :])
+    links = links if isinstance(links, jax.Array) else np.asarray(links, int)
+    return small_sum(T[links] * u[..., None, :])
 
 
-def each_link(links: tuple, u: jax.Array) -> np.ndarray:
+def each_link(links: tuple | jax.Array, u: jax.Array) -> np.ndarray | jax.Array:
     """The link of every point of u (c,n,4), from those of the clusters or of the points: (c,n)."""
+    if isinstance(links, jax.Array):
+        return links
     given = np.asarray(links, int)
     return given if given.ndim == 2 else np.broadcast_to(given[:, None], u.shape[:2])
 
@@ -171,16 +177,28 @@ def total_load(model: Model, at: Instant, where: str | None = None) -> Load:
         if where is not None and acts_at(force) != where:
             duals.append(None)
             continue
-        here = at
+        here = of_force(at, k)
         if at.guide is not None:
             own = at.guide.dual[k]
-            here = dataclasses.replace(at, guide=None if own is None else at.guide._replace(dual=own))
+            here = dataclasses.replace(here, guide=None if own is None else at.guide._replace(dual=own))
         load = _of_right_shapes(model, force, force.load(model, here))
         sums = (_plus(a, b) for a, b in zip(total[:4], load[:4]))
         extra = _plus(total.modelled_tau, load.modelled_tau)
         total = Load(*sums, point_forces=total.point_forces + load.point_forces, modelled_tau=extra)
         duals.append(load.dual)
     return total._replace(dual=tuple(duals))
+
+
+def of_force(at: Instant, k: int) -> Instant:
+    """With what force k found near at the start of the step, instead of what all did."""
+    if at.start.near is None:
+        return at
+    return dataclasses.replace(at, start=at.start._replace(near=at.start.near[k]))
+
+
+def nearby(model: Model, start: Start) -> tuple:
+    """Of every force what it finds near at the start of a step; None where it does not look."""
+    return tuple(f.near(model, start) if hasattr(f, "near") else None for f in model.forces)
 
 
 def first_duals(model: Model, where: str) -> tuple:
@@ -262,19 +280,19 @@ def _field(p: PointForces, force: jax.Array, n_links: int) -> jax.Array:
     return jnp.einsum("lcy,cx->lxy", lever, -force.reshape(-1, 3))
 
 
-def on_links(links: np.ndarray, x: jax.Array, n_links: int) -> jax.Array:
+def on_links(links: np.ndarray | jax.Array, x: jax.Array, n_links: int) -> jax.Array:
     """The sum of x over each link, its leading axes those of `links`: (N,...). By a product: a scatter is slow."""
     return jnp.tensordot(_hot(links, n_links, x), x.reshape(links.size, *x.shape[links.ndim :]), axes=1)
 
 
-def _hot(links: np.ndarray, n_links: int, like: jax.Array) -> jax.Array:
+def _hot(links: np.ndarray | jax.Array, n_links: int, like: jax.Array) -> jax.Array:
     """(N, points), 1 where a point is on a link."""
-    return jnp.asarray(np.arange(n_links)[:, None] == links.ravel(), like.dtype)
+    return jnp.asarray(np.arange(n_links)[:, None] == links.reshape(1, -1), like.dtype)
 
 
 def total_potential(model: Model, at: Instant) -> jax.Array:
     """Potential energy of all forces that have one, J."""
-    parts = [f.potential(model, at) for f in model.forces if hasattr(f, "potential")]
+    parts = [f.potential(model, of_force(at, k)) for k, f in enumerate(model.forces) if hasattr(f, "potential")]
     return sum(parts, jnp.zeros((), model.dtype))
 
 
@@ -285,7 +303,7 @@ def gaps(model: Model, at: Instant) -> tuple[jax.Array, ...]:
 
 def passed(model: Model, at: Instant) -> jax.Array:
     """Whether a force says that in the step that ends here something went through something, () bool."""
-    parts = [f.passed(model, at) for f in model.forces if hasattr(f, "passed")]
+    parts = [f.passed(model, of_force(at, k)) for k, f in enumerate(model.forces) if hasattr(f, "passed")]
     return jnp.any(jnp.stack([jnp.zeros((), bool), *parts]))
 
 
@@ -304,6 +322,8 @@ class Force(Protocol):
         gap(model, at)                 (c,3) or (e,), m or rad: by how much it is open, for `loop_gaps`
         depth(model, at)               (c,) m: how deep what it holds apart overlaps
         passed(model, at)              () bool, at the end of a step: what it holds apart went through one another
+        near(model, start)             arrays: found once at the Start of a step, then in `at.start.near`; where that
+                                       is None, at an instant by itself, a force has to look for it
         dual(model)                    arrays: what `load` finds in `at.guide.dual` at the first iterate of a solve
         describe(model)                (its name, on how much of the model it acts), two strings for `pbad-jax info`
     """
@@ -315,7 +335,7 @@ class Force(Protocol):
 
 WHERE = ("stages", "step")
 FLAGS = ("conservative", "couples_joints")
-METHODS = ("potential", "gap", "depth", "passed", "dual", "describe")
+METHODS = ("potential", "gap", "depth", "passed", "near", "dual", "describe")
 OPTIONAL = ("at", *FLAGS, *METHODS)
 
 

@@ -42,7 +42,7 @@ class LoadReport:
 
     Attributes:
         unsupported: left out, although the motion depends on them.
-        inactive: carried or known, but without a force yet, such as contact between bodies.
+        inactive: carried or known, but without a force yet, such as limits of effort.
         notes: what was changed or dropped on the way, such as projected inertias and unreadable meshes.
     """
 
@@ -171,7 +171,8 @@ def _build(file: str, prepared: mjcf.Prepared, converted: mujoco_model.Converted
     try:
         with np.errstate(all="ignore"):
             model = build_model(converted.bodies, name=name, inactive=inactive, dtype=dtype, **converted.arguments)
-            return with_forces(model, *(make(model) for make in converted.forces))
+            made = [make(model) for make in converted.forces]
+            return with_forces(model, *(force for x in made for force in (x if isinstance(x, tuple) else (x,))))
     except (ModelError, OptionError, np.linalg.LinAlgError, OverflowError) as e:
         raise ModelFileError(f"{file}: {e}") from e
 

@@ -8,6 +8,7 @@ constants, who touches whom. Its impedances, margins and damping ratios are its 
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from pbad_jax import checks
 from pbad_jax.atom import parallel
 from pbad_jax.forces import Force, InertiaBoxes, JointCoupling, connect, contact, contact_points, joined, surfaces, weld
 from pbad_jax.forces.attachments import carried, reference_transforms
-from pbad_jax.forces.body_contact import geom_contact
+from pbad_jax.forces.contact_between import MAX_CONTACTS, geoms_in_contact
 from pbad_jax.forces.contact_points import ContactPoints
 from pbad_jax.io import mujoco_tendons
 from pbad_jax.io.mjcf import mujoco_module
@@ -25,8 +26,9 @@ from pbad_jax.kinematics import transforms
 from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.model import Model
 
-Maker = Callable[[Model], Force]
+Maker = Callable[[Model], Force | tuple[Force, ...]]
 PLANE, HEIGHTS, SPHERE, CAPSULE, BOX = 0, 1, 2, 3, 6
+SOLID = (SPHERE, CAPSULE, 4, 5, BOX, 7)  # ellipsoid, cylinder, mesh
 
 
 def joined_to(m) -> np.ndarray:
@@ -62,7 +64,7 @@ def _tied(m) -> list[tuple[int, ...]]:
 
 
 def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list[str]]:
-    """Contact of the geoms that move with those that do not, one force for each of these; explicit pairs; what is lost.
+    """Contact of the geoms that move with those that do not, one force for each of these, and with one another; losses.
 
     Args:
         m: mjModel. order: the geoms in the order of the model's geometry. switched_off: by the file's flags.
@@ -75,7 +77,7 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
     mujoco.mj_kinematics(m, d)
     fixed = joined_to(m)[m.geom_bodyid[touching]] == 0
     still, moving = touching[fixed], touching[~fixed]
-    solid = moving[np.isin(moving, order) & (m.geom_type[moving] != PLANE)]
+    solid = moving[np.isin(moving, order) & np.isin(m.geom_type[moving], SOLID)]
     place = {g: k for k, g in enumerate(order)}
     points: dict[int, ContactPoints] = {}  # of every shape, made once
     makers: list[Maker] = []
@@ -90,15 +92,18 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
             lost.append(f"contact with the {kind} {_name(m, g)}")
             continue
         makers.append(
-            functools.partial(_contact, surface, [place[h] for h in partners], *_mixed(m, g, partners), points)
+            functools.partial(_contact, surface, [place[h] for h in partners], *_mixed(m, g, partners)[:2], points)
         )
-    chosen = _chosen(m, place)
-    if chosen:
-        geoms = [(place[g], place[h]) for g, h in (_ends_of(m, p) for p in chosen)]
-        makers.append(functools.partial(_between, m, chosen, geoms))
-    pairs = _pairs(m, moving) - sum(_touch_anyway(m, *_ends_of(m, p)) for p in chosen)
-    if pairs:
-        lost.append(f"contact between bodies ({pairs} pairs of geoms)")
+    named = [_ends_of(m, p) for p in range(m.npair)]
+    chosen = [p for p, ends in enumerate(named) if _can_meet(m, ends, place)]
+    pairs, masked = [named[p] for p in chosen], _pairs(m, solid, set(named))
+    if pairs or masked:
+        law = _joined_laws(_laws_of_pairs(m, chosen), _laws_of_geoms(m, masked))
+        geoms = [(place[g], place[h]) for g, h in pairs + masked]
+        makers.append(functools.partial(_between, geoms, law, MAX_CONTACTS + _overlapping(m)))
+    without = len(_pairs(m, moving, set(named))) - len(masked)
+    if without:
+        lost.append(f"contact between bodies ({without} pairs of geoms)")
     if m.npair > len(chosen):
         lost.append(f"contact pairs ({m.npair - len(chosen)})")
     return makers, lost
@@ -106,31 +111,82 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
 
 def _ends_of(m, p: int) -> tuple[int, int]:
     """The geoms of an explicit pair."""
-    return int(m.pair_geom1[p]), int(m.pair_geom2[p])
+    g, h = sorted((int(m.pair_geom1[p]), int(m.pair_geom2[p])))
+    return g, h
 
 
-def _chosen(m, place: dict[int, int]) -> list[int]:
-    """The explicit pairs of spheres and capsules of two bodies that move, not as one."""
-    out = []
-    for p in range(m.npair):
-        g = np.array(_ends_of(m, p))
-        on = joined_to(m)[m.geom_bodyid[g]]
-        if np.isin(m.geom_type[g], (SPHERE, CAPSULE)).all() and on.all() and on[0] != on[1] and {*g} <= place.keys():
-            out.append(p)
-    return out
+def _can_meet(m, ends: tuple[int, int], place: dict[int, int]) -> bool:
+    """Whether both have an inside and are on two bodies that move, not as one."""
+    g = np.array(ends)
+    on = joined_to(m)[m.geom_bodyid[g]]
+    return bool(np.isin(m.geom_type[g], SOLID).all() and on.all() and on[0] != on[1] and {*ends} <= place.keys())
 
 
-def _touch_anyway(m, g: int, h: int) -> bool:
-    """Whether `_pairs` counts this pair, because they would touch without being named."""
-    other = np.array([h])
-    return bool((_may_touch(m, g, other) & ~_related(m, g, other))[0])
+class _Laws(NamedTuple):
+    """Of every pair: friction, time constant in s, and the distance in m at which it begins."""
+
+    friction: np.ndarray
+    time: np.ndarray
+    margin: np.ndarray
 
 
-def _between(m, pairs: list[int], geoms: list[tuple[int, int]], model: Model):
-    """Explicit pairs, with their own friction and time constants."""
+def _joined_laws(*parts: _Laws) -> _Laws:
+    return _Laws(*(np.concatenate(x) for x in zip(*parts)))
+
+
+def _laws_of_pairs(m, pairs: list[int]) -> _Laws:
+    """Explicit pairs have their own."""
     friction = np.where(m.pair_dim[pairs] == 1, 0.0, m.pair_friction[pairs, 0])
-    time = m.pair_solref[pairs, 0]
-    return geom_contact(model, geoms, np.where(time > 0, time, 0.02), friction)
+    time = _as_stiff(m.pair_solref[pairs, 0], m.pair_solimp[pairs])
+    return _Laws(friction, time, m.pair_margin[pairs] - _rule_of_margins()[1] * m.pair_gap[pairs])
+
+
+def _laws_of_geoms(m, pairs: list[tuple[int, int]]) -> _Laws:
+    """The others mix those of their geoms."""
+    g, h = np.array(pairs, int).reshape(-1, 2).T
+    friction, time, impedance = _mixed(m, g, h)
+    both, less = _rule_of_margins()
+    margin = both(m.geom_margin[g], m.geom_margin[h])
+    return _Laws(friction, _as_stiff(time, impedance), margin - less * both(m.geom_gap[g], m.geom_gap[h]))
+
+
+@functools.cache
+def _rule_of_margins() -> tuple[Callable, float]:
+    """How the margins and gaps of two geoms make one, and whether the gap is taken off: this has changed with MuJoCo.
+
+    So a pair of balls is asked, with margins of 1 and 2 m and a gap of 0.5 m.
+    """
+    mujoco = mujoco_module()
+    ball = '<body><freejoint/><geom size="1" margin="{}" gap="{}"/></body>'
+    text = f"<mujoco><worldbody>{ball.format(1, 0)}{ball.format(2, 0.5)}</worldbody></mujoco>"
+    m = mujoco.MjModel.from_xml_string(text)
+    d = mujoco.MjData(m)
+    mujoco.mj_forward(m, d)
+    begins = float(d.contact[0].includemargin)
+    return (np.add if begins > 2.25 else np.maximum), (0.0 if begins in (2.0, 3.0) else 1.0)
+
+
+def _as_stiff(time: np.ndarray, impedance: np.ndarray) -> np.ndarray:
+    """τ (c,) s of the springs mass/τ² that give way under a weight by as much as MuJoCo's constraints, s.
+
+    These have reference accelerations of x/(τ d_max)² at the depth x and leave a share 1 − d of the free acceleration,
+    so that (1 − d) g = d x/(τ d_max)²; d grows with the depth from d₀ to d_max, here it is their mean.
+    """
+    low, high = (np.clip(impedance[:, k], 1e-4, 0.9999) for k in range(2))
+    time, d = np.where(time > 0, time, 0.02), 0.5 * (low + high)
+    return time * high * np.sqrt((1 - d) / d)
+
+
+def _overlapping(m) -> int:
+    """How many pairs of geoms touch at qpos0: in some files fingers and grippers always do."""
+    mujoco = mujoco_module()
+    d = mujoco.MjData(m)
+    mujoco.mj_fwdPosition(m, d)
+    return len({tuple(pair) for pair in d.contact.geom.tolist()})
+
+
+def _between(geoms: list[tuple[int, int]], law: _Laws, most: int, model: Model) -> tuple[Force, ...]:
+    return geoms_in_contact(model, geoms, law.time, law.friction, margin=law.margin, max_contacts=most)
 
 
 def _may_touch(m, g: int, others: np.ndarray) -> np.ndarray:
@@ -148,15 +204,14 @@ def _related(m, g: int, others: np.ndarray) -> np.ndarray:
     return (i == j) | (above[i] == j) | (above[j] == i)
 
 
-def _pairs(m, geoms: np.ndarray) -> int:
-    """How many of these may touch one another; those alike in body and masks are counted together."""
-    alike = np.stack([m.geom_bodyid[geoms], m.geom_contype[geoms], m.geom_conaffinity[geoms]], axis=1)
-    _, first, count = np.unique(alike, axis=0, return_index=True, return_counts=True)
-    kinds, total = geoms[first], 0
-    for k, g in enumerate(kinds):
-        rest = kinds[k + 1 :]
-        total += count[k] * np.sum(count[k + 1 :] * (_may_touch(m, g, rest) & ~_related(m, g, rest)))
-    return int(total)
+def _pairs(m, geoms: np.ndarray, named: set[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Which of these touch one another, besides those that the file names."""
+    out = []
+    for k, g in enumerate(geoms):
+        rest = geoms[k + 1 :]
+        touch = rest[_may_touch(m, g, rest) & ~_related(m, g, rest)]
+        out += [(int(g), int(h)) for h in touch if (int(g), int(h)) not in named]
+    return out
 
 
 def _name(m, g: int) -> str:
@@ -164,8 +219,8 @@ def _name(m, g: int) -> str:
     return repr(mujoco.mj_id2name(m, mujoco.mjtObj.mjOBJ_GEOM, g) or f"geom{g}")
 
 
-def _mixed(m, g: int, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Friction and time constant (s) of g with each of the others, by MuJoCo's rules: priority, else max and mix."""
+def _mixed(m, g, others: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Friction, time constant (s) and solimp (c,5) of g with the others by MuJoCo's rules: priority, else max, mix."""
     ahead = np.where(m.geom_priority[g] >= m.geom_priority[others], g, others)
     level = m.geom_priority[g] == m.geom_priority[others]
     condim = np.where(level, np.maximum(m.geom_condim[g], m.geom_condim[others]), m.geom_condim[ahead])
@@ -173,7 +228,9 @@ def _mixed(m, g: int, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     friction = np.where(level, np.maximum(mu[g], mu[others]), mu[ahead])
     weight = (mix[g] + 1e-15) / (mix[g] + mix[others] + 2e-15)
     time = np.where(level, weight * tau[g] + (1 - weight) * tau[others], tau[ahead])
-    return np.where(condim == 1, 0.0, friction), np.where(time > 0, time, 0.02)
+    imp, share = m.geom_solimp, np.where(level, weight, (ahead == g) * 1.0)[:, None]
+    impedance = share * imp[g] + (1 - share) * imp[others]
+    return np.where(condim == 1, 0.0, friction), np.where(time > 0, time, 0.02), impedance
 
 
 def _surface(m, d, g: int):

@@ -29,7 +29,7 @@ class Converted:
     unsupported: list[str]
     inactive: list[str]
     notes: list[str]
-    forces: list[mujoco_forces.Maker]  # (model) -> force, what needs the finished model
+    forces: list[mujoco_forces.Maker]  # (model) -> force or forces, what needs the finished model
 
 
 def convert(m, shapes: dict[str, list[Geom]] | None = None, has_control: Sequence[bool] = ()) -> Converted:

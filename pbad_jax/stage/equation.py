@@ -43,6 +43,7 @@ from pbad_jax.forces.force import (
     field_beyond,
     field_of,
     instant,
+    nearby,
     scaled,
     total_load,
     total_potential,
@@ -61,7 +62,7 @@ from pbad_jax.stage.guide import StageGuide
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["q", "v", "L", "frames", "origin", "V", "mass", "metric", "potential", "time", "control"],
+    data_fields=["q", "v", "L", "frames", "origin", "V", "mass", "metric", "potential", "time", "control", "near"],
     meta_fields=["recurrence"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +80,7 @@ class StepStart:
     potential: jax.Array  # () J, of all forces that have one
     time: jax.Array
     control: jax.Array  # (nu,)
+    near: tuple | None  # what every force found near
     recurrence: str  # of atom/operator.py, for the whole step
 
 
@@ -111,8 +113,10 @@ def step_start(model: Model, state: State | StepStart, control, recurrence: str 
     V = Field(transforms.velocity_field(model, f, state.v), joint_field.rate(model, state.v))
     mass = operator.mass(model, f, recurrence)
     metric = batched.cholesky(jax.lax.stop_gradient(mass)) if isinstance(mass, jax.Array) else None
-    U = total_potential(model, instant(state.q, state.v, T, V.T, state.time, control))
-    return StepStart(state.q, state.v, L, f, origin, V, mass, metric, U, state.time, control, recurrence)
+    at = instant(state.q, state.v, T, V.T, state.time, control)
+    near = nearby(model, at.start)
+    U = total_potential(model, dataclasses.replace(at, start=at.start._replace(near=near)))
+    return StepStart(state.q, state.v, L, f, origin, V, mass, metric, U, state.time, control, near, recurrence)
 
 
 def collocation(model: Model, scheme: Scheme, dt, start: StepStart, z_h: jax.Array | None) -> StageEquation:
@@ -212,7 +216,7 @@ def _stage_terms(
 
 def instant_at(model: Model, start: StepStart, q, v, f: transforms.Frames, V, time, dt) -> Instant:
     """An instant of the step; f about its origin, V (N,3,4) the rates of f.T."""
-    begun = Start(start.q, start.v, transforms.shift(start.frames.T, -start.origin), start.V.T)
+    begun = Start(start.q, start.v, transforms.shift(start.frames.T, -start.origin), start.V.T, start.near)
     return Instant(q, v, transforms.shift(f.T, -start.origin), V, time, start.control, begun, dt)
 
 

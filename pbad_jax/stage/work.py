@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.dynamics.instant import instant_of
-from pbad_jax.forces.force import Instant, Load, acts_at, field_of, is_conservative
+from pbad_jax.forces.force import Instant, Load, acts_at, field_of, is_conservative, of_force
 from pbad_jax.kinematics import joint_field, manifold
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
@@ -42,7 +42,7 @@ def power(model: Model, at: Instant, where: str, rates: tuple[jax.Array, jax.Arr
         return total if field is None else total - jnp.sum(field * V)
 
     zero = jnp.zeros((), at.q.dtype)
-    out = [one(f.load(model, at)) if acts_at(f) == where else zero for f in model.forces]
+    out = [one(f.load(model, of_force(at, k))) if acts_at(f) == where else zero for k, f in enumerate(model.forces)]
     return jnp.stack(out) if out else jnp.zeros(0, at.q.dtype)
 
 

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from pbad_jax.dynamics import point_forces
 from pbad_jax.dynamics.instant import generalised_force
 from pbad_jax.errors import Status
-from pbad_jax.forces.force import Load, acting, field_beyond, scaled, total_load
+from pbad_jax.forces.force import Load, acting, acts_at, field_beyond, scaled, total_load
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Slopes
 from pbad_jax.kinematics.transforms import Frames
@@ -83,7 +83,8 @@ def after_closing_impulse(problem: StageProblem, found: StepResult) -> StepResul
     once = dataclasses.replace(model, forces=tuple(acting(model, "step")))
     newton = problem.config._replace(method="lm", objective="root", condition=False)
     functions = {"evaluate": _evaluate, "matrix_of": _matrix, "modelled_of": _modelled, "has_branches": False}
-    closing = StageProblem(once, start, eq, dt * start.v[None], newton, **functions)
+    near = None if start.near is None else tuple(x for x, f in zip(start.near, model.forces) if acts_at(f) == "step")
+    closing = StageProblem(once, dataclasses.replace(start, near=near), eq, dt * start.v[None], newton, **functions)
     ended, z = solve(closing, jnp.where(good, jnp.int8(lm.RUNNING), found.status))
     v = start.v + _gained(model, _change(model, start, dt, z)) / dt
     work = found.work

@@ -66,7 +66,8 @@ def test_acceleration_is_mujocos(name):
     assert not report.unsupported
     assert bool(of_kind(model, forces.InertiaBoxes)) == (name == "swimmer")
     assert of_kind(model, forces.JointLimit) and bool(of_kind(model, forces.Contact)) == (name != "swimmer")
-    model = without(model, forces.JointLimit, forces.Contact, forces.JointFriction)
+    assert bool(of_kind(model, forces.BodyContact)) == (name == "humanoid")
+    model = without(model, forces.JointLimit, forces.Contact, forces.BodyContact, forces.JointFriction)
     m = mujoco.MjModel.from_xml_path(str(path))
     bits = mujoco.mjtDisableBit
     m.opt.disableflags |= bits.mjDSBL_CONTACT | bits.mjDSBL_LIMIT | bits.mjDSBL_FRICTIONLOSS
@@ -210,16 +211,16 @@ def random_scene(rng) -> str:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_who_touches_whom_and_how_is_mujocos(seed):
-    """MuJoCo's list of contacts, where everything overlaps: the pairs, their friction, and what is left out."""
+    """MuJoCo's list of contacts, where everything overlaps: the pairs, also of moving bodies, and their friction."""
     text = random_scene(np.random.default_rng(seed))
     m = mujoco.MjModel.from_xml_string(text)
     d = mujoco.MjData(m)
     mujoco.mj_forward(m, d)
-    wanted, between = {}, set()
+    wanted, between = {}, {}
     for c in d.contact:
         moving = m.body_weldid[m.geom_bodyid[c.geom]] != 0
         if moving.all():
-            between.add(tuple(c.geom))
+            between[frozenset(m.body(m.geom_bodyid[c.geom[k]]).name for k in range(2))] = c.friction[0] * (c.dim > 1)
         else:
             s, b = c.geom[np.argsort(moving)]
             wanted.setdefault(m.geom(s).name, {})[m.body(m.geom_bodyid[b]).name] = c.friction[0] * (c.dim > 1)
@@ -234,8 +235,11 @@ def test_who_touches_whom_and_how_is_mujocos(seed):
         for b in pairs:
             # MuJoCo raises a vanishing friction to 1e-5
             np.testing.assert_allclose(pairs[b], wanted[name][b], rtol=1e-12, atol=1e-12)
-    left = (f"contact between bodies ({len(between)} pairs of geoms)",) if between else ()
-    assert model.topology.inactive == left
+    met = of_kind(model, forces.BodyContact)
+    ours = {frozenset(body[l] for l in ends): float(mu) for f in met for ends, mu in zip(f.links, f.friction)}
+    assert ours.keys() == between.keys() and model.topology.inactive == ()
+    for ends, mu in ours.items():
+        np.testing.assert_allclose(mu, between[ends], rtol=1e-12, atol=1e-12)
 
 
 def test_time_constant_is_the_mean_of_mujocos_mixed_ones():
@@ -280,7 +284,7 @@ def test_height_field_goes_through_mujocos_points():
         (hills('euler="0 0 30"'), ["contact with the hfield 'hills'"]),
         ('<geom name="c" type="cylinder" size="1 1"/>BALL', ["contact with the cylinder 'c'"]),
         ('<geom type="ellipsoid" size="1 1 2"/>BALL', ["contact with the ellipsoid 'geom0'"]),
-        ("BALLBALL", ["contact between bodies (1 pairs of geoms)"]),
+        ("BALLBALL", []),
         ('<geom type="plane" size="1 1 1" contype="0" conaffinity="0"/>BALL', []),
     ],
 )  # fmt: skip
