@@ -159,7 +159,8 @@ def run(
 
     def commit(f: _BatchState) -> _BatchState:
         slots, passes, used = _until_ready(iterated, model_of, axes, f, n, fraction)
-        ready = (slots.solve.status != lm.RUNNING) & (slots.lane < n)
+        taken = slots.lane < n
+        ready = (slots.solve.status != lm.RUNNING) & taken
         ended, stopped = jax.vmap(end)(slots, ready)
         place = jnp.where(ready & ended.complete, slots.lane, n)
 
@@ -169,23 +170,33 @@ def run(
         written = jax.tree.map(put, f.written, ended.row)
         k = slots.k + ended.complete
         over = ready & ((k >= rows) | stopped)
-        lane = jnp.where(over, jnp.minimum(f.waiting + jnp.cumsum(over) - 1, n), slots.lane).astype(jnp.int32)
+        free = over | ~taken
+        lane = jnp.where(free, jnp.minimum(f.waiting + jnp.cumsum(free) - 1, n), slots.lane).astype(jnp.int32)
         after = (ended.state, ended.carry)
-        fresh = jax.vmap(begin)(lane, jnp.where(over, 0, k), *where(over, first_of(lane), after), ready)
-        waiting = jnp.minimum(f.waiting + jnp.sum(over), n).astype(jnp.int32)
+        wanted = ready | free
+        fresh = jax.vmap(begin)(lane, jnp.where(free, 0, k), *where(free, first_of(lane), after), wanted)
+        waiting = jnp.minimum(f.waiting + jnp.sum(free), n).astype(jnp.int32)
         last = f.last.at[place].set(slots.k, mode="drop")
         gone = jnp.where(over, slots.lane, n)
         ends = jax.tree.map(lambda all, x: all.at[gone].set(x, mode="drop"), f.ends, after)
-        return _BatchState(where(ready, fresh, slots), waiting, written, ends, last, passes, f.rounds + 1, used)
+        rounds = f.rounds + jnp.any(ready)
+        return _BatchState(where(wanted, fresh, slots), waiting, written, ends, last, passes, rounds, used)
 
-    lane = jnp.minimum(jnp.arange(width, dtype=jnp.int32), n)
-    slots = jax.vmap(begin)(lane, jnp.zeros_like(lane), *first_of(lane), jnp.ones(width, bool))
+    def all_free() -> _Slot:
+        """Slots without a trajectory: the first commit gives them theirs, so that `begin` is compiled once."""
+        lane = jnp.full(width, n, jnp.int32)
+        state, first_carry = first_of(lane)
+        shapes = jax.eval_shape(jax.vmap(begin), lane, lane, state, first_carry, lane < n)
+        rest = shapes._replace(lane=None, state=None, carry=None)
+        rest = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), rest)
+        return rest._replace(lane=lane, state=state, carry=first_carry)
+
+    slots = all_free()
     shapes = jax.eval_shape(jax.vmap(end), slots, jnp.ones(width, bool))[0].row
     written = jax.tree.map(lambda x: jnp.zeros((n, rows, *x.shape[1:]), x.dtype), shapes)
-    none = jnp.zeros((), jnp.int32)
-    waiting, last = jnp.minimum(none + width, n), jnp.zeros(n, jnp.int32)
-    flight = _BatchState(slots, waiting, written, (states, carry), last, none, none, jnp.zeros(width, jnp.int32))
-    flight = jax.lax.while_loop(lambda f: jnp.any(f.slots.lane < n), commit, flight)
+    none, last = jnp.zeros((), jnp.int32), jnp.zeros(n, jnp.int32)
+    flight = _BatchState(slots, none, written, (states, carry), last, none, none, jnp.zeros(width, jnp.int32))
+    flight = jax.lax.while_loop(lambda f: (f.waiting < n) | jnp.any(f.slots.lane < n), commit, flight)
     written = _filled(flight.written, flight.last, rows) if drive.stops else flight.written
     busy = jnp.mean(flight.used.astype(model.dtype)) / jnp.maximum(1, flight.passes)
     return written, *flight.ends, (flight.passes, flight.rounds, busy)
