@@ -28,15 +28,17 @@ TASKS: dict[str, Callable[..., Task]] = {
 }
 
 
-def make(task: str | Task, *, dt: float | None = None, scheme: Any = None, options: Options | None = None, **more) -> Env:
+def make(
+    task: str | Task, *, dt: float | None = None, scheme: Any = None, options: Options | None = None, **more
+) -> Env:
     """An environment: a task under the plainest rules. `wrap` adds a time limit, resets, repeated actions.
 
     Args:
         task: one of TASKS, or a Task of your own.
         dt: s, of a control step, which is one step of the simulation; default the task's.
         scheme: default the task's.
-        options: whole Options instead of dt and scheme. Default: `on_failure="substep"`, a step that cannot be solved is
-            made in parts before it is given up.
+        options: whole Options instead of dt and scheme. Default: `on_failure="substep"`, a step that cannot be solved
+            is made in parts before it is given up.
         **more: of the task by that name, such as `dtype`, `model`, `path`, `contact_forces`.
 
     Raises:

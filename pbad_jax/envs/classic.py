@@ -57,10 +57,8 @@ def pendulum(dtype=None) -> Task:
 def cartpole(dtype=None) -> Task:
     """A pole that hangs from a cart is to be swung up and held in the middle; θ from the top, force up to 10 N."""
     inertia = solid_capsule(0.1, 0.045, 1.0)
-    cart = Body(
-        "cart", 1.0, inertia=np.eye(3), joints=[Joint("slide", (1, 0, 0), name="slider", range=(-1.8, 1.8), damping=5e-4)],
-        geoms=[Geom("box", (0.2, 0.15, 0.1), touches=False)],
-    )  # fmt: skip
+    rail = Joint("slide", (1, 0, 0), name="slider", range=(-1.8, 1.8), damping=5e-4)
+    cart = Body("cart", 1.0, inertia=np.eye(3), joints=[rail], geoms=[Geom("box", (0.2, 0.15, 0.1), touches=False)])
     pole = Body(
         "pole", 0.1, (0, 0, 0.5), inertia, "cart", joints=[Joint("hinge", (0, 1, 0), name="hinge", damping=2e-6)],
         geoms=[Geom("capsule", (0.045, 0.5), (0, 0, 0.5), touches=False)],

@@ -10,6 +10,7 @@ import numpy as np
 
 from pbad_jax.envs import episode
 from pbad_jax.envs.episode import Rules
+from pbad_jax.envs.randomise import randomised
 from pbad_jax.envs.state import EnvState, Params
 from pbad_jax.envs.task import Task, action_bounds
 from pbad_jax.errors import Status, TaskError
@@ -101,8 +102,6 @@ class Env:
 
     def randomise(self, key: jax.Array, **ranges) -> Params:
         """Params with masses, frictions, gains and delay drawn at random; see `pbad_jax.envs.randomise`."""
-        from pbad_jax.envs.randomise import randomised
-
         return randomised(self.params, self.rules.max_delay, key, **ranges)
 
     def checked(self, params: Params | None, lanes: int | None = None) -> Params:

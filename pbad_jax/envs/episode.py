@@ -70,12 +70,16 @@ def fresh(rules: Rules, params: Params, key: jax.Array, metrics: Metrics | None 
 
 
 def acted(rules: Rules, params: Params, state: EnvState, action: jax.Array) -> tuple[EnvState, jax.Array]:
-    """The control (nu,) that an action leads to, and the state at the begin of its control step."""
+    """The state at the begin of a control step, and the control (nu,) that an action leads to.
+
+    An action that is not finite makes the control NaN, also where it would act late: the step fails.
+    """
     task, model = rules.task, params.model
     late = jnp.concatenate([action[None], state.late[:-1]])
     control = jnp.asarray(task.control(model, late[jnp.clip(params.delay, 0, rules.max_delay)]))
     if control.shape != (model.nu,):
         raise TaskError(f"control of task {task.name!r} has shape {control.shape}; wanted ({model.nu},), as actuators")
+    control = jnp.where(jnp.all(jnp.isfinite(action)), control, jnp.nan)
     no = jnp.zeros((), bool)
     state = state._replace(late=late, reward=jnp.zeros((), model.dtype), terminated=no, truncated=no)
     return state, control.astype(model.dtype)

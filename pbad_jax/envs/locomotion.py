@@ -7,16 +7,13 @@ differ from MuJoCo's.
 
 from collections.abc import Callable
 
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-
 from pbad_jax.envs import sensors
 from pbad_jax.envs.assets import gymnasium_model
 from pbad_jax.envs.task import Moment, Task, never
-
 from pbad_jax.kinematics.manifold import retract
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, make_state

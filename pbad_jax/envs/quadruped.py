@@ -51,7 +51,9 @@ def quadruped(
     model = load(path, dtype=dtype) if model is None else model
     root = model.topology.joints[0]
     if root.type != "free":
-        raise TaskError(f"quadruped: the first joint {root.name!r} of {model.topology.name!r} is {root.type}; wanted a free one")
+        raise TaskError(
+            f"quadruped: the first joint {root.name!r} of {model.topology.name!r} is {root.type}; wanted a free one"
+        )
     if not any(isinstance(f, Contact) for f in model.forces):
         model = with_forces(model, contact(model))
     home = _home(model, keyframe)
@@ -116,6 +118,7 @@ def _controls(model: Model, home: Keyframe, scale: float) -> tuple[np.ndarray, n
     for name, a, b in zip(model.topology.actuator_names, low, high):
         if not np.isfinite(a + b):
             raise TaskError(
-                f"quadruped: actuator {name!r} has no control range, and the keyframe no control: give the file one of them"
+                f"quadruped: actuator {name!r} has no control range, and the keyframe no control: give the file one of "
+                "them"
             )
     return 0.5 * (low + high), 0.5 * (high - low)

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import TaskError
-
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 
@@ -90,7 +89,9 @@ def action_bounds(task: Task) -> tuple[np.ndarray, np.ndarray]:
         return control_range(task.model)
     low, high = np.asarray(task.low, float), np.asarray(task.high, float)
     if low.ndim != 1 or low.shape != high.shape or not np.all(low <= high):
-        raise TaskError(f"task {task.name!r}: low is {task.low!r:.60} and high {task.high!r:.60}; wanted two rows, low ≤ high")
+        raise TaskError(
+            f"task {task.name!r}: low is {task.low!r:.60} and high {task.high!r:.60}; wanted two rows, low ≤ high"
+        )
     return low, high
 
 

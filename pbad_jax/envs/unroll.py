@@ -63,7 +63,7 @@ def unroll(
     """`length` control steps of many lanes under a policy.
 
     By iterations no lane waits for another's hard steps, as in `rollout_batch`: a lane whose step is solved is judged,
-    reset where its episode is over, asks the policy, and goes on. Numbers are those of the lanes' own steps to rounding.
+    reset where its episode is over, asks the policy, and goes on. Numbers are those of its own steps to rounding.
     With the same `tile` those of a lane are the same bit for bit whatever the others do.
 
     Args:

@@ -241,7 +241,7 @@ def _by_steps(model: Model, axes, states: State, control_of: Callable, dt, n_ste
 
 
 def schedule_of(schedule: str, options: Options, n_steps: int) -> str:
-    """"iteration" or "step", as asked for and as the scheme can."""
+    """How it goes, by "iteration" or by "step": as asked for, and as the scheme can."""
     if schedule not in SCHEDULES:
         raise OptionError(f"schedule is {schedule!r}; it must be one of {', '.join(SCHEDULES)}")
     if schedule == "iteration" and not _can_iterate(options):

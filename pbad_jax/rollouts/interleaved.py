@@ -174,7 +174,8 @@ def run(
         lane = jnp.where(free, jnp.minimum(f.waiting + jnp.cumsum(free) - 1, n), slots.lane).astype(jnp.int32)
         after = (ended.state, ended.carry)
         wanted = ready | free
-        fresh = jax.vmap(begin)(lane, jnp.where(free, 0, k), *where(free, first_of(lane), after), wanted)
+        going, carried = where(free, first_of(lane), after)
+        fresh = jax.vmap(begin)(lane, jnp.where(free, 0, k), going, carried, wanted)
         waiting = jnp.minimum(f.waiting + jnp.sum(free), n).astype(jnp.int32)
         last = f.last.at[place].set(slots.k, mode="drop")
         gone = jnp.where(over, slots.lane, n)

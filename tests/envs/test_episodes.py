@@ -108,7 +108,9 @@ def test_a_failed_step(rule):
     np.testing.assert_array_equal(sick.metrics.failed, [0, 0, 1, 0])
     np.testing.assert_array_equal(sick.info["final_obs"][2], start.obs[2])
     assert sick.reward[2] == 0 and np.isfinite(sick.obs).all() and sick.metrics.episodes[2] == 1
-    for a, b in zip(jax.tree.leaves((well.sim, well.obs, well.reward)), jax.tree.leaves((sick.sim, sick.obs, sick.reward))):
+    for a, b in zip(
+        jax.tree.leaves((well.sim, well.obs, well.reward)), jax.tree.leaves((sick.sim, sick.obs, sick.reward))
+    ):
         np.testing.assert_array_equal(a[jnp.asarray([0, 1, 3])], b[jnp.asarray([0, 1, 3])])
     again = step(sick, action)
     assert not np.any(again.done) and np.all(again.info["status"] == 0), "it was reset"
@@ -171,7 +173,10 @@ def test_randomise():
     spider = pbad.envs.wrap(pbad.envs.make("spider", dtype=DTYPE), max_delay=3)
     draw = jax.vmap(lambda key: spider.randomise(key, mass=(0.5, 2.0), friction=(0.1, 1.0), gain=(0.9, 1.1)))
     params, own = draw(jax.random.split(jax.random.key(0), 64)), spider.params.model
-    ratio = params.model.second_moment[:, :, 3, 3] / jnp.where(own.second_moment[:, 3, 3] > 0, own.second_moment[:, 3, 3], 1)[None]
+    ratio = (
+        params.model.second_moment[:, :, 3, 3]
+        / jnp.where(own.second_moment[:, 3, 3] > 0, own.second_moment[:, 3, 3], 1)[None]
+    )
     ratio = np.asarray(ratio)[:, np.asarray(own.topology.body_link)]
     assert 0.5 <= ratio.min() < 0.6 and 1.9 < ratio.max() <= 2.0 and np.ptp(ratio, axis=1).min() > 0.1
     links = np.asarray(own.topology.body_link)
@@ -189,11 +194,21 @@ def test_randomise():
 
 @pytest.mark.parametrize(
     ("ranges", "words"),
-    [({"mass": (2, 1)}, "mass"), ({"gain": 1.0}, "gain"), ({"friction": (-1, 1)}, "friction"), ({"delay": (0, 1)}, "delay")],
+    [
+        ({"mass": (2, 1)}, "mass"),
+        ({"gain": 1.0}, "gain"),
+        ({"friction": (-1, 1)}, "friction"),
+        ({"delay": (0, 1)}, "delay"),
+    ],
 )
 def test_bad_ranges(ranges, words):
     with pytest.raises(pbad.OptionError, match=words):
         plain().randomise(jax.random.key(0), **ranges)
+
+
+def with_other(params: Params, **more) -> Params:
+    """Params whose model is changed."""
+    return params._replace(model=dataclasses.replace(params.model, **more))
 
 
 # --- bad input ---------------------------------------------------------------------------------------------------
@@ -238,11 +253,10 @@ def test_a_start_of_another_model():
     [
         (lambda own: own.model, "wanted Params"),
         (lambda own: own._replace(model=pbad.chain(1)), "another model.*'chain:1'.*'pendulum'"),
-        (lambda own: own._replace(model=dataclasses.replace(own.model, forces=own.model.forces[:1])), "structure.*Gravity"),
-        (lambda own: jax.vmap(lambda g: own._replace(model=dataclasses.replace(own.model, gravity=g)))(jnp.zeros((5, 3))),
-         r"\(5, 1, 3, 4\).*jax.vmap"),
+        (lambda own: with_other(own, forces=own.model.forces[:1]), "structure.*Gravity"),
+        (lambda own: jax.vmap(lambda g: with_other(own, gravity=g))(jnp.zeros((5, 3))), r"\(5, 1, 3, 4\).*jax.vmap"),
     ],
-)  # fmt: skip
+)
 def test_params_of_another_model(params, words):
     env = plain()
     with pytest.raises(pbad.TaskError, match=words):

@@ -177,7 +177,7 @@ def test_policies():
 
 
 def test_every_lane_has_a_model_of_its_own():
-    """As vmapped rollouts of these models, by either schedule, also where lanes wait; and a batch in part is refused."""
+    """As vmapped rollouts of these models, by either schedule, also where lanes wait; half a batch is refused."""
     start, u, how = states(6), controls(6), options()
     gravity = jnp.asarray(-np.linspace(1, 20, 6)[:, None] * [0, 0, 1], DTYPE)
     models = jax.vmap(lambda g: dataclasses.replace(pendulum(), gravity=g))(gravity)
