@@ -22,7 +22,7 @@ def wrap(
         time_limit: control steps after which an episode is truncated; `env.task.time_limit` is the task's own.
         autoreset: "same_step": the step that ends an episode returns the start of the next one, with the reward and
             the flags of the last and with `info["final_obs"]`, what was seen at its end.
-        repeat: steps of the simulation for each action, rewards summed up; an end within is the end of the control step.
+        repeat: steps of the simulation for each action, rewards summed up; an end within ends the control step.
         failed_step: "truncate" (of `make`): a step that could not be solved cuts the episode, and what follows may be
             estimated from the last good state; "terminate": it ends it, and a policy learns to keep away from it.
         max_delay: control steps that `Params.delay` may come to.
