@@ -4,7 +4,7 @@ Pan & Manocha, "Time Integrating Articulated Body Dynamics Using Position-Based 
 is a pure function of pytrees; nothing runs at import, and no JAX setting is touched.
 """
 
-from pbad_jax import envs, forces, newton_euler
+from pbad_jax import control, envs, forces, newton_euler
 from pbad_jax.analysis.gradient_check import GradientReport, check_gradients
 from pbad_jax.analysis.linearize import Linearization, linearize
 from pbad_jax.builders.actuators import Actuator, motors, with_actuators
@@ -78,6 +78,7 @@ __all__ = [
     "build_model",
     "chain",
     "check_gradients",
+    "control",
     "difference",
     "dirk",
     "envs",

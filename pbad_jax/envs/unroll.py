@@ -51,7 +51,7 @@ class _Flight(NamedTuple):
 
 def unroll(
     env: Env,
-    policy: Policy,
+    policy: Policy | jax.Array,
     policy_params: Any,
     state: EnvState,
     length: int,
@@ -69,7 +69,8 @@ def unroll(
     Args:
         env: of `make` or `wrap`; with autoreset="same_step" lanes begin a new episode where one is over.
         policy: (policy_params, obs (nobs,), key) -> action (na,), extras (a pytree of arrays, or None). It is compiled
-            in: pass the same function again. Where it returns NaN, the step fails, and only that lane's.
+            in: pass the same function again. Where it returns NaN, the step fails, and only that lane's. Or actions
+            (lanes, length, na) themselves, with None for policy_params.
         policy_params: a pytree of arrays, the same for all lanes.
         state: lanes of EnvState, `jax.vmap(env.reset)(keys)`, or what was returned.
         length: control steps.
@@ -93,7 +94,10 @@ def unroll(
     model = env.task.model
     width = width_of(tile, lanes, scheme_of(options).m * model.nv)
     dt = jnp.asarray(options.dt, model.dtype)
-    return _unroll(env, policy, policy_params, params, state, dt, length, width, by)
+    asked = policy if callable(policy) else None
+    if asked is None:
+        policy_params = _actions(env, policy, policy_params, lanes, length)
+    return _unroll(env, asked, policy_params, params, state, dt, length, width, by)
 
 
 def _lanes(env: Env, state: Any) -> int:
@@ -105,6 +109,18 @@ def _lanes(env: Env, state: Any) -> int:
             "jax.vmap(env.reset)(jax.random.split(key, lanes))"
         )
     return state.sim.q.shape[0]
+
+
+def _actions(env: Env, actions: Any, policy_params: Any, lanes: int, length: int) -> jax.Array:
+    """Actions (lanes, length, na) instead of a policy."""
+    if policy_params is not None:
+        raise TaskError(
+            f"unroll: policy is {type(actions).__name__}, no function, and so takes no policy_params: give None"
+        )
+    actions, wanted = jnp.asarray(actions), (lanes, length, env.action_size)
+    if actions.shape != wanted:
+        raise TaskError(f"unroll: actions have shape {actions.shape}; wanted {wanted}, (lanes, length, na)")
+    return actions
 
 
 @functools.partial(jax.jit, static_argnames=("env", "policy", "length", "width", "by"))
@@ -119,14 +135,14 @@ def _unroll(env: Env, policy, policy_params, params: Params, state: EnvState, dt
 def _by_steps(env: Env, policy, policy_params, params: Params, axes: Params, state: EnvState, length: int):
     """All lanes make a control step, then the next."""
 
-    def one(params: Params, state: EnvState):
+    def one(params: Params, state: EnvState, lane, k):
         obs = state.obs
-        state, action, extras = _asked(env, policy, policy_params, params, state)
+        state, action, extras = _asked(env, policy, policy_params, params, state, lane, k)
         state = env.step(state, action, params)
         return state, _transition(state, obs, action, extras)
 
-    each = jax.vmap(one, (axes, 0))
-    state, rows = jax.lax.scan(lambda state, _: each(params, state), state, length=length)
+    each, lanes = jax.vmap(one, (axes, 0, 0, None)), jnp.arange(state.sim.q.shape[0])
+    state, rows = jax.lax.scan(lambda state, k: each(params, state, lanes, k), state, jnp.arange(length))
     return state, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), rows)
 
 
@@ -136,7 +152,7 @@ def _by_iterations(env: Env, policy, policy_params, params: Params, axes: Params
     def begin(model, lane, k, sim, f: _Flight):
         own = Params(model, f.delay)
         state = f.state._replace(sim=sim)
-        asked, action, extras = _asked(env, policy, policy_params, own, state)
+        asked, action, extras = _asked(env, policy, policy_params, own, state, lane, k)
         asked, control = episode.acted(rules, own, asked, action)
         new = _Flight(asked._replace(sim=None), state.obs, action, extras, control, f.part, f.delay)
         if rules.repeat > 1:  # the last action goes on
@@ -163,8 +179,11 @@ def _by_iterations(env: Env, policy, policy_params, params: Params, axes: Params
     return flight.state._replace(sim=sim), rows
 
 
-def _asked(env: Env, policy, policy_params, params: Params, state: EnvState):
-    """The policy's action and extras, and the state with its next key."""
+def _asked(env: Env, policy, policy_params, params: Params, state: EnvState, lane, k):
+    """The policy's action and extras, and the state with its next key; without a policy the lane's own k-th action."""
+    if policy is None:
+        action = episode.checked_action(env.rules, params, policy_params[lane, k])
+        return state, action, None
     key, own = jax.random.split(state.key)
     out = policy(policy_params, state.obs, own)
     if not isinstance(out, tuple) or len(out) != 2:
@@ -184,7 +203,7 @@ def _at_rest(env: Env, policy, policy_params, params: Params, axes: Params, stat
     lanes = state.sim.q.shape[0]
 
     def shapes(params, state):
-        _, action, extras = _asked(env, policy, policy_params, params, state)
+        _, action, extras = _asked(env, policy, policy_params, params, state, 0, 0)
         return action, extras, jnp.zeros(env.task.model.nu, params.model.dtype)
 
     found = jax.eval_shape(jax.vmap(shapes, (axes, 0)), params, state)

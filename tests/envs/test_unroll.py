@@ -37,6 +37,12 @@ def gain(sick_below: float = -9.0):
 
 
 @functools.cache
+def plain() -> pbad.envs.Env:
+    """Without resets."""
+    return pbad.envs.wrap(pbad.envs.make(env().task, options=HOW), max_delay=1)
+
+
+@functools.cache
 def start():
     return jax.jit(jax.vmap(env().reset))(jax.random.split(jax.random.key(0), LANES))
 
@@ -126,6 +132,17 @@ def test_repeated_actions():
     assert a[1].terminated.any() and a[0].sim.time.max() > 0.1 * 3.9
 
 
+def test_actions_instead_of_a_policy():
+    """Those that a policy gave lead to the same; by either schedule."""
+    told = unrolled(params=None)[1]
+    calm = ~np.asarray(told.terminated | told.truncated)[:, :2].any(axis=1)
+    assert calm.any()
+    for by in ("iteration", "step"):
+        rows = pbad.envs.unroll(plain(), told.action[:, :3], None, start(), 3, schedule=by)[1]
+        np.testing.assert_allclose(rows.next_obs[calm], told.next_obs[calm, :3], atol=1e-8)
+        assert rows.extras is None
+
+
 def test_gradients():
     """Reverse mode through `schedule="step"`, of a return by the policy's parameters, against differences."""
 
@@ -164,6 +181,8 @@ def alone(p, obs, key):
         ({"length": 0}, pbad.OptionError, "length is 0"),
         ({"schedule": "fast"}, pbad.OptionError, "'fast'"),
         ({"tile": 0}, pbad.OptionError, "tile"),
+        ({"policy": np.zeros((6, 2, 1)), "policy_params": None}, pbad.TaskError, r"\(6, 2, 1\); wanted \(6, 3, 1\)"),
+        ({"policy": np.zeros((6, 3, 1))}, pbad.TaskError, "takes no policy_params"),
         ({"params": "few"}, pbad.TaskError, r"placement.*\(4, 1, 3, 4\).*\(6, 1, 3, 4\)"),
     ],
 )
