@@ -61,8 +61,9 @@ def ilqr(
 ) -> Plan:
     """A locally best plan of T control steps from `state`.
 
-    Ends (`terminated`) are not known to it, and delays neither. For control call it again at every step with few
-    iterations, from `shifted(actions)`.
+    Locally: where a reward has a kink, as that of an angle that wraps, plans stay on their side of it. Ends
+    (`terminated`) are not known to it, and delays neither. For control call it again at every step with few iterations,
+    from `shifted(actions)`.
 
     Args:
         env: without autoreset and repeated actions; of a scheme without history. state: of one lane.

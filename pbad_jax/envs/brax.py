@@ -1,9 +1,9 @@
 """Brax's `Env` of an environment; needs brax, which is in none of the extras. Tried with brax 0.14.2.
 
-Brax's trainers wrap what they are given: lanes, episodes and resets are theirs, so this is one lane without a time limit
-of its own. Two things are Brax's: a reset goes back to the lane's first start, and an episode that a failed step cut is
-`done` as if it had ended, for its trainers know no truncation but that of their own time limit. With jax 0.10 or newer its
-PPO, SAC and APG call `jax.device_put_replicated`, which is gone; give it back before training:
+Brax's trainers wrap what they are given: lanes, episodes and resets are theirs, so this is one lane without a time
+limit of its own. Two things are Brax's: a reset goes back to the lane's first start, and an episode that a failed step
+cut is `done` as if it had ended, for its trainers know no truncation but that of their own time limit. With jax 0.10 or
+newer its PPO, SAC and APG call `jax.device_put_replicated`, which is gone; give it back before training:
 
     jax.device_put_replicated = lambda x, devices: jax.tree.map(lambda y: jnp.stack([y] * len(devices)), x)
 """

@@ -21,8 +21,19 @@ plans = importlib.import_module("pbad_jax.control.ilqr")  # its name is also its
 
 @functools.cache
 def pendulum() -> pbad.envs.Env:
+    """With 3 N m, of the 5 that would lift it, and a reward without a kink."""
     task = pbad.envs.make("pendulum", dtype=DTYPE).task
+    bounds = jnp.asarray([[-3.0, 3.0]], DTYPE)
+    forces = [
+        dataclasses.replace(f, control_range=bounds) if hasattr(f, "control_range") else f for f in task.model.forces
+    ]
+    model = dataclasses.replace(task.model, forces=tuple(forces))
+    task = dataclasses.replace(task, model=model, reward=upright)
     return pbad.envs.make(task, options=pbad.Options(dt=0.05, scheme="radau1"))
+
+
+def upright(m: pbad.envs.Moment):
+    return jnp.cos(m.sim.q[0]) - 0.01 * m.sim.v[0] ** 2 - 0.001 * m.action[0] ** 2
 
 
 def hanging() -> pbad.envs.EnvState:
@@ -39,12 +50,12 @@ def little() -> jax.Array:
 def test_ilqr_swings_up():
     """From where it hangs, by more than one swing; within the bounds; the plan is what env.step makes of it."""
     plan = control.ilqr(pendulum(), hanging(), little(), iterations=100)
-    assert bool(plan.improved) and np.abs(plan.actions).max() <= 2.0 and np.abs(plan.actions).max() > 1.99
+    assert bool(plan.improved) and np.abs(plan.actions).max() <= 3.0 and np.abs(plan.actions).max() > 2.99
     _, rows = pbad.envs.unroll(
         pendulum(), plan.actions[None], None, jax.tree.map(lambda x: x[None], hanging()), T, schedule="step"
     )
     np.testing.assert_allclose(jnp.sum(rows.reward), plan.total, rtol=1e-6)
-    assert rows.next_obs[0, -10:, 0].max() > 0.9, "it came up"
+    assert rows.next_obs[0, -1, 0] > 0.99, "it came up"
     again = control.ilqr(pendulum(), hanging(), plan.actions, iterations=100)
     assert again.total >= plan.total - 1e-9 and int(again.iterations) <= int(plan.iterations)
 
@@ -61,7 +72,7 @@ def test_sampling_gets_better():
         found = control.mppi(pendulum(), hanging(), actions, jax.random.key(k), noise=0.6)
         actions = found.actions
         best.append(float(found.best))
-        assert np.abs(actions).max() <= 2.0 and int(found.failed) == 0 and found.mean < found.best
+        assert np.abs(actions).max() <= 3.0 and int(found.failed) == 0 and found.mean < found.best
     assert best[-1] > best[0]
     np.testing.assert_array_equal(control.shifted(actions)[:-1], actions[1:])
 
