@@ -4,7 +4,7 @@ Pan & Manocha, "Time Integrating Articulated Body Dynamics Using Position-Based 
 is a pure function of pytrees; nothing runs at import, and no JAX setting is touched.
 """
 
-from pbad_jax import forces, newton_euler
+from pbad_jax import control, envs, forces, newton_euler
 from pbad_jax.analysis.gradient_check import GradientReport, check_gradients
 from pbad_jax.analysis.linearize import Linearization, linearize
 from pbad_jax.builders.actuators import Actuator, motors, with_actuators
@@ -22,6 +22,7 @@ from pbad_jax.errors import (
     StateError,
     Status,
     StepError,
+    TaskError,
     UnsupportedFeatureError,
     UnsupportedFeatureWarning,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "Status",
     "StepError",
     "StepInfo",
+    "TaskError",
     "Trajectory",
     "UnsupportedFeatureError",
     "UnsupportedFeatureWarning",
@@ -76,8 +78,10 @@ __all__ = [
     "build_model",
     "chain",
     "check_gradients",
+    "control",
     "difference",
     "dirk",
+    "envs",
     "forces",
     "forward_kinematics",
     "inertial_parameters",

@@ -43,6 +43,10 @@ class StateError(_Shown, ValueError):
     """A state or a control does not fit its model."""
 
 
+class TaskError(_Shown, ValueError):
+    """A task, a policy, or the parameters of an environment do not fit."""
+
+
 class StepError(_Shown, RuntimeError):
     """A step did not converge; raised only by `info.assert_ok()`, never while stepping."""
 

@@ -5,7 +5,7 @@ import numpy as np
 from pbad_jax.builders.actuators import Actuator
 from pbad_jax.builders.build_model import build_model
 from pbad_jax.builders.descriptions import Body, Geom, Joint
-from pbad_jax.checks import integer
+from pbad_jax.checks import integer, one_of
 from pbad_jax.errors import ModelError
 from pbad_jax.forces import contact, fluid
 from pbad_jax.forces.with_forces import with_forces
@@ -94,16 +94,19 @@ def swimmer(
     return model if water is None else with_forces(model, fluid(model, *water))
 
 
-def spider(legs: int = 4, *, gravity=(0.0, 0.0, -9.81), ground: bool = True, dtype=None) -> Model:
-    """A free ball with legs of two capsules each: hips of two hinges, hinged knees, a motor on every hinge.
+def spider(legs: int = 4, *, hips: str = "hinges", gravity=(0.0, 0.0, -9.81), ground: bool = True, dtype=None) -> Model:
+    """A free ball with legs of two capsules each: hips of two hinges or a ball, hinged knees, a motor on every axis.
 
-    At q0 the torso's centre is 0.75 m above the origin. Controls are in the order yaw, pitch, knee of every leg.
+    At q0 the torso's centre is 0.75 m above the origin. Controls are in the order yaw, pitch, knee of every leg; with
+    balls roll, pitch, yaw, knee, about the thigh's axes.
 
     Args:
         legs: ≥ 1. gravity: (3,) m/s². dtype: see build_model.
+        hips: "hinges", yaw and pitch, or "balls", the paper's, which turn by up to 1 rad.
         ground: whether the plane z = 0 is there to stand on (forces.contact).
     """
     legs = integer(legs, "spider: legs", 1, ModelError)
+    one_of(hips, ("hinges", "balls"), "spider: hips")
     r, thigh, shin, thin = 0.25, 0.4, 0.6, 0.06
     bodies = [
         Body("torso", 10.0, inertia=inertia.solid_sphere(10.0, r), position=(0, 0, 0.75),
@@ -114,10 +117,12 @@ def spider(legs: int = 4, *, gravity=(0.0, 0.0, -9.81), ground: bool = True, dty
         angle = 2 * np.pi * k / legs
         turn = (np.cos(angle / 2), 0, 0, np.sin(angle / 2))
         drop = (np.cos(0.6), 0, np.sin(0.6), 0)  # the shin points 1.2 rad down from the thigh
+        hip = [Joint("hinge", (0, 0, 1), name=f"yaw{k}", damping=0.5, range=(-1.0, 1.0)),
+               Joint("hinge", (0, 1, 0), name=f"pitch{k}", damping=0.5, range=(-1.0, 1.0))]  # fmt: skip
+        if hips == "balls":
+            hip = [Joint("ball", name=f"hip{k}", damping=0.5, range=(0.0, 1.0))]
         for name, parent, l, m, position, quaternion, hinges in (
-            (f"thigh{k}", "torso", thigh, 0.5, (r * np.cos(angle), r * np.sin(angle), 0), turn,
-             [Joint("hinge", (0, 0, 1), name=f"yaw{k}", damping=0.5, range=(-1.0, 1.0)),
-              Joint("hinge", (0, 1, 0), name=f"pitch{k}", damping=0.5, range=(-1.0, 1.0))]),
+            (f"thigh{k}", "torso", thigh, 0.5, (r * np.cos(angle), r * np.sin(angle), 0), turn, hip),
             (f"shin{k}", f"thigh{k}", shin, 0.4, (thigh, 0, 0), drop,
              [Joint("hinge", (0, 1, 0), name=f"knee{k}", damping=0.5, range=(-1.0, 1.0))]),
         ):  # fmt: skip
@@ -126,7 +131,9 @@ def spider(legs: int = 4, *, gravity=(0.0, 0.0, -9.81), ground: bool = True, dty
                 Body(name, m, (l / 2, 0, 0), I, parent, position, quaternion, hinges,
                      [Geom("capsule", (thin, l / 2), (l / 2, 0, 0), _X_TO_Z)])
             )  # fmt: skip
-        for joint in ("yaw", "pitch", "knee"):
+        for axis, name in zip(np.eye(3), ("roll", "pitch", "yaw") if hips == "balls" else ()):
+            drives.append(Actuator(f"hip{k}", name=f"{name}_motor{k}", gear=30.0 * axis, control_range=(-1, 1)))
+        for joint in ("knee",) if hips == "balls" else ("yaw", "pitch", "knee"):
             drives.append(Actuator(f"{joint}{k}", name=f"{joint}_motor{k}", gear=30.0, control_range=(-1, 1)))
     model = build_model(
         bodies, actuators=drives, gravity=gravity, name="spider", dtype=dtype,

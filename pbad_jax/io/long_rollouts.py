@@ -34,6 +34,7 @@ from pbad_jax.io.files import read_npz, written_whole
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, times
 from pbad_jax.rollouts import batch
+from pbad_jax.rollouts.inputs import one_of
 from pbad_jax.rollouts.progress import report_progress
 from pbad_jax.rollouts.rollout import Trajectory
 from pbad_jax.step.info import StepInfo, names
@@ -122,7 +123,7 @@ def _arrays(out: batch.Batch, time: np.ndarray) -> dict[str, np.ndarray]:
 
 def _one_step(model: Model, states: State, options: Options) -> dict[str, jax.ShapeDtypeStruct]:
     """What the arrays of a chunk are, for one step of every lane: (lanes, ...), nothing is computed."""
-    ends, info = jax.eval_shape(jax.vmap(functools.partial(make_step(options), model)), states)
+    ends, info = jax.eval_shape(jax.vmap(functools.partial(make_step(options), one_of(model))), states)
     fields = {"time": ends.time, "q": ends.q, "v": ends.v}
     fields |= {f"info_{k}": x for k, x in _fields(info).items()}
     return fields | {f"end_{k}": x for k, x in _fields(ends).items()}

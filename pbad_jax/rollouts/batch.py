@@ -14,7 +14,7 @@ from pbad_jax.errors import OptionError, StateError
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, check_state, times
 from pbad_jax.rollouts import interleaved
-from pbad_jax.rollouts.inputs import checked_batch, row
+from pbad_jax.rollouts.inputs import checked_batch, lanes_of, one_of, row
 from pbad_jax.rollouts.rollout import Trajectory
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options, check_options, scheme_of, without_dt
@@ -101,7 +101,8 @@ def rollout_batch(
     result spread.
 
     Args:
-        model: the model, the same for all.
+        model: the model, the same for all; or one for each lane, every array with a leading axis of lanes (those of
+            the queue included), e.g. `jax.vmap(changed)(numbers)`.
         states: leading axis of lanes, e.g. `jax.vmap(lambda q, v: make_state(model, q, v))(qs, vs)`.
         controls: (lanes, T, nu), or (T, nu) for all lanes; or a policy, State -> (nu,), of the lane's own state at the
             start of each step. A policy is compiled in: pass the same function again, and what changes between calls
@@ -122,6 +123,7 @@ def rollout_batch(
 
     Raises:
         StateError: shapes, dtypes, states of another model. OptionError: no options, n_steps, tile or schedule.
+        ModelError: models of which some arrays have an axis of lanes, and some have none or another.
     """
     out = run(model, states, controls, n_steps, options, queue, tile, schedule)
     return (out.trajectory, out.info, out.schedule) if report else (out.trajectory, out.info)
@@ -130,17 +132,18 @@ def rollout_batch(
 def run(model: Model, states: State, controls, n_steps, options, queue, tile, schedule) -> Batch:
     """What rollout_batch describes, whole."""
     options = check_options(options, "rollout_batch")
-    check_state(model, states, "states", lanes=True)
+    one = one_of(model)
+    check_state(one, states, "states", lanes=True)
     side_by_side, share = states.q.shape[0], _share(states)
     if queue is not None:
-        check_state(model, queue, "queue", lanes=True)
+        check_state(one, queue, "queue", lanes=True)
         if share is not None:
             raise OptionError("states that are spread over devices take no queue: append it to them, and give a tile")
         states = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), states, queue)
     control_of, n_steps = checked_batch(model, states.q.shape[0], controls, n_steps)
     devices = 1 if share is None else states.q.shape[0] // states.q.sharding.shard_shape(states.q.shape)[0]
-    width = _width(tile, side_by_side // devices, scheme_of(options).m * model.nv)
-    by = _schedule(schedule, options, n_steps)
+    width = width_of(tile, side_by_side // devices, scheme_of(options).m * model.nv)
+    by = schedule_of(schedule, options, n_steps)
     dt = jnp.asarray(options.dt, model.dtype)
     q, v, info, ends, work = _rollout(model, states, control_of, dt, n_steps, without_dt(options), width, by, share)
     time = times(states, options.dt, 0, n_steps)
@@ -150,7 +153,7 @@ def run(model: Model, states: State, controls, n_steps, options, queue, tile, sc
 def checked(model: Model, states: State, controls, n_steps, options) -> tuple[Any, int]:
     """The controls, arrays as arrays, and the number of steps, after all checks of rollout_batch."""
     check_options(options, "rollout_batch")
-    check_state(model, states, "states", lanes=True)
+    check_state(one_of(model), states, "states", lanes=True)
     _, n_steps = checked_batch(model, states.q.shape[0], controls, n_steps)
     return controls if controls is None or callable(controls) else jnp.asarray(controls, model.dtype), n_steps
 
@@ -181,19 +184,23 @@ def _share(states: State) -> _Share | None:
 
 @functools.partial(jax.jit, static_argnames=("n_steps", "options", "width", "by", "share"))
 def _rollout(model, states: State, control_of, dt, n_steps: int, options: Options, width: int, by: str, share):
+    batched = lanes_of(model) is not None
+
     def here(model, states, control_of, dt):
-        given = (model, states, control_of, dt, n_steps, options, width)
+        axes = jax.tree.map(lambda _: 0, model) if batched else None
         if n_steps and _can_iterate(options):
             fraction = interleaved.COMMIT_FRACTION if by == "iteration" else 1.0
-            q, v, info, ends, *work = interleaved.run(*given, fraction)
+            given = (model, axes, states, None, _driven_by(control_of), dt, n_steps, options, width)
+            (q, v, info), ends, _, work = interleaved.run(*given, fraction)
         else:
-            q, v, info, ends, *work = _by_steps(*given)
+            q, v, info, ends = _by_steps(model, axes, states, control_of, dt, n_steps, options, width)
+            work = ()
         return q, v, info, ends, tuple(jnp.asarray(x)[None] for x in work)
 
     if share is not None:  # every device its own loop: none waits for another
         one, spread = P(), P(share.axis)
         rows = jax.tree.map(lambda _: spread if control_of.func is row else one, control_of)
-        specs = (jax.tree.map(lambda _: one, model), spread, rows, one)
+        specs = (jax.tree.map(lambda _: spread if batched else one, model), spread, rows, one)
         here = jax.shard_map(here, mesh=share.mesh, in_specs=specs, out_specs=spread, check_vma=False)
     q, v, info, ends, work = here(model, states, control_of, dt)
     if work:
@@ -201,15 +208,29 @@ def _rollout(model, states: State, control_of, dt, n_steps: int, options: Option
     return q, v, info, ends, work
 
 
-def _by_steps(model: Model, states: State, control_of: Callable, dt, n_steps: int, options: Options, width: int):
+def _driven_by(control_of: Callable) -> interleaved.Drive:
+    """Trajectories of q, v and StepInfo under the controls."""
+
+    def begin(model, lane, k, state, carry):
+        return control_of(model, lane, k, state), carry
+
+    def end(model, lane, k, state, control, after, info, carry):
+        return interleaved.Ended(after, carry, (after.q, after.v, info), jnp.ones((), bool))
+
+    return interleaved.Drive(begin, end)
+
+
+def _by_steps(model: Model, axes, states: State, control_of: Callable, dt, n_steps: int, options: Options, width: int):
     """One tile after the other, each a vmapped rollout; the last one is filled up with copies of the last lane."""
     step, n = make_step(options), states.q.shape[0]
     tiles = -(-n // width)
     lanes = jnp.minimum(jnp.arange(tiles * width), n - 1).reshape(tiles, width)
 
     def lane(i):
+        own = model if axes is None else jax.tree.map(lambda x: x[i], model)
+
         def body(state, k):
-            state, info = step(model, state, control_of(model, i, k, state), dt)
+            state, info = step(own, state, control_of(own, i, k, state), dt)
             return state, (state.q, state.v, info)
 
         end, out = jax.lax.scan(body, jax.tree.map(lambda x: x[i], states), jnp.arange(n_steps))
@@ -219,7 +240,8 @@ def _by_steps(model: Model, states: State, control_of: Callable, dt, n_steps: in
     return jax.tree.map(lambda x: x.reshape(tiles * width, *x.shape[2:])[:n], out)
 
 
-def _schedule(schedule: str, options: Options, n_steps: int) -> str:
+def schedule_of(schedule: str, options: Options, n_steps: int) -> str:
+    """How it goes, by "iteration" or by "step": as asked for, and as the scheme can."""
     if schedule not in SCHEDULES:
         raise OptionError(f"schedule is {schedule!r}; it must be one of {', '.join(SCHEDULES)}")
     if schedule == "iteration" and not _can_iterate(options):
@@ -234,7 +256,8 @@ def _can_iterate(options: Options) -> bool:
     return scheme_of(options).kind == "collocation" and options.solver == "lm"
 
 
-def _width(tile: int | None, lanes: int, unknowns: int) -> int:
+def width_of(tile: int | None, lanes: int, unknowns: int) -> int:
+    """How many lanes are side by side, of a step with so many unknowns."""
     if tile is None:
         if jax.default_backend() != "cpu":
             return lanes

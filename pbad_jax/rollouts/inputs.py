@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from pbad_jax.checks import integer
-from pbad_jax.errors import OptionError, StateError
+from pbad_jax.errors import ModelError, OptionError, StateError
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, check_state, one_each
 
@@ -28,6 +28,8 @@ def checked_rollout(model: Model, state: State, controls: Any, n_steps: Any) -> 
 
 def checked_batch(model: Model, lanes: int, controls: Any, n_steps: Any) -> tuple[Partial, int]:
     """Controls as a pytree (model, lane, k, state) -> (nu,), and the number of steps."""
+    if lanes_of(model) not in (None, lanes):
+        raise ModelError(f"the model is a batch for {lanes_of(model)} lanes, but there are {lanes}, the queue included")
     rows = None
     if controls is None:
         control_of = Partial(_nothing)
@@ -44,6 +46,34 @@ def checked_batch(model: Model, lanes: int, controls: Any, n_steps: Any) -> tupl
         rows = controls.shape[-2]
         control_of = Partial(row if controls.ndim == 3 else _shared_row, controls)
     return control_of, _steps(n_steps, rows, "rollout_batch needs n_steps, or controls of shape (lanes, T, nu)")
+
+
+_RANKS = {"placement": 3, "axis": 2, "anchor": 2, "second_moment": 3, "gravity": 1, "armature": 1, "q0": 1}
+
+
+def lanes_of(model: Model) -> int | None:
+    """How many lanes a batch of models is for; None: it is one model, for all lanes.
+
+    Raises:
+        ModelError: some of its arrays have an axis of lanes, and one has none or another; naming it.
+    """
+    counts = [jnp.shape(getattr(model, k))[0] for k, rank in _RANKS.items() if jnp.ndim(getattr(model, k)) == rank + 1]
+    if not counts:
+        return None
+    for path, x in jax.tree_util.tree_leaves_with_path(model):
+        rank = _RANKS.get(jax.tree_util.keystr(path)[1:], 0)
+        if jnp.ndim(x) <= rank or jnp.shape(x)[0] != counts[0]:
+            raise ModelError(
+                f"model{jax.tree_util.keystr(path)} has shape {jnp.shape(x)}, but the model is a batch for {counts[0]} "
+                "lanes: all of its arrays need that axis, the first. Make the batch by jax.vmap, or stack whole "
+                "models with jax.tree.map(lambda *x: jnp.stack(x), *models)"
+            )
+    return counts[0]
+
+
+def one_of(model: Model) -> Model:
+    """The first of a batch of models, or the model itself. Raises: see `lanes_of`."""
+    return model if lanes_of(model) is None else jax.tree.map(lambda x: x[0], model)
 
 
 def _array(controls: Any) -> jax.Array:

@@ -33,12 +33,34 @@ from pbad_jax.step.options import Options, resolve, scheme_of
 COMMIT_FRACTION = 0.25  # of the running slots; then they commit
 
 
+class Ended(NamedTuple):
+    """What has become of a step: the State that the next one starts from, and what goes on with it."""
+
+    state: State
+    carry: Any
+    row: Any  # what is written
+    complete: jax.Array  # () bool, whether it is, and the row's number goes on
+
+
+class Drive(NamedTuple):
+    """What is done between the steps of a trajectory; `lane` is its number, k that of the row.
+
+    begin: (model, lane, k, state, carry) -> control (nu,), carry. end: (model, lane, k, state, control, after, info,
+    carry) -> Ended. stops: whether a trajectory is over once its step is FROZEN; the rest of its rows are as that one.
+    """
+
+    begin: Callable
+    end: Callable
+    stops: bool = True
+
+
 class _Slot(NamedTuple):
-    """One trajectory in flight; no array of the model, which all share."""
+    """One trajectory in flight; no array of the model."""
 
     lane: jax.Array  # () int32, which trajectory; past the last one where there is none
-    k: jax.Array  # () int32, steps it has made
+    k: jax.Array  # () int32, rows it has written
     state: State
+    carry: Any
     control: jax.Array
     start: StepStart
     eq: StageEquation
@@ -52,49 +74,69 @@ class _BatchState(NamedTuple):
 
     slots: _Slot
     waiting: jax.Array  # () int32, the next trajectory without a slot
-    written: tuple  # q, v, StepInfo: (lanes, T, ...)
-    ends: State  # (lanes, ...) of the trajectories that are over
-    last: jax.Array  # (lanes,) int32, the last step written
+    written: Any  # (lanes, T, ...)
+    ends: tuple  # State and carry (lanes, ...) of the trajectories that are over
+    last: jax.Array  # (lanes,) int32, the last row written
     passes: jax.Array
     rounds: jax.Array
     used: jax.Array  # (slots,) int32, iterations
 
 
 def run(
-    model: Model, states: State, control_of: Callable, dt, n_steps: int, options: Options, width: int, fraction: float
-) -> tuple[jax.Array, jax.Array, StepInfo, State, jax.Array, jax.Array, jax.Array]:
-    """Trajectories from `states` (lanes,...), `width` at a time, T ≥ 1.
+    model: Model,
+    axes: Any,
+    states: State,
+    carry: Any,
+    drive: Drive,
+    dt,
+    rows: int,
+    options: Options,
+    width: int,
+    fraction: float,
+) -> tuple[Any, State, Any, tuple[jax.Array, jax.Array, jax.Array]]:
+    """Trajectories from `states` (lanes,...), `width` at a time, until each has written `rows` ≥ 1 of them.
 
-    control_of: (model, lane, k, state) -> (nu,). dt: () s; that of the options does not count.
+    axes: of the model's leaves, 0 where every lane has its own and None where all share one; None: all shared.
+    carry: (lanes,...) what goes with the states. dt: () s; that of the options does not count.
     fraction: of the running slots that is waited for.
 
     Returns:
-        q, v (lanes,T,...), StepInfo, the States at the end; then passes, rounds and the busy share of the schedule.
+        what was written (lanes, rows, ...), the States and the carry at the end; then passes, rounds and the busy
+        share of the schedule.
     """
-    scheme, config = scheme_of(options), resolve(options, model)
-    assert isinstance(scheme, Scheme)
-    part = functools.partial(step.step_once, scheme, config, options.failed_gradient)
     n = states.q.shape[0]
 
+    def model_of(lane) -> Model:
+        if axes is None:
+            return model
+        own = jnp.minimum(lane, n - 1)
+        return jax.tree.map(lambda x, axis: x if axis is None else x[own], model, axes)
+
+    scheme, config = scheme_of(options), resolve(options, model_of(0))
+    assert isinstance(scheme, Scheme)
+    part = functools.partial(step.step_once, scheme, config, options.failed_gradient)
+
     @with_all_bits
-    def iterated(slot: _Slot, s: continuation.State) -> continuation.State:
+    def iterated(model: Model, slot: _Slot, s: continuation.State) -> continuation.State:
         problem = problem_of(model, scheme, config, slot.start, slot.eq, slot.direction)
         problem = searched(problem, slot.before)
         return continuation.iterate(problem, settings(problem), s)
 
-    def begin(lane, k, state: State, wanted) -> _Slot:
-        return begun(lane, k, state, control_of(model, jnp.minimum(lane, n - 1), k, state), wanted)
+    def begin(lane, k, state: State, carry, wanted) -> _Slot:
+        model = model_of(lane)
+        control, carry = drive.begin(model, jnp.minimum(lane, n - 1), k, state, carry)
+        return begun(model, lane, k, state, carry, control, wanted)
 
     @with_all_bits
-    def begun(lane, k, state: State, control, wanted) -> _Slot:
+    def begun(model: Model, lane, k, state: State, carry, control, wanted) -> _Slot:
         s = step.prepare(config, model, control, dt, state)
         status = jnp.where(wanted & (lane < n), s.status, jnp.int8(Status.FROZEN))
         problem, status = collocation.begin(s.model, scheme, config, s.dt, s.start, s.state, status)
         solve = continuation.init(searched(problem, status), status=status)
-        return _Slot(lane, k, state, control, s.start, problem.eq, problem.direction, status, solve)
+        return _Slot(lane, k, state, carry, control, s.start, problem.eq, problem.direction, status, solve)
 
     @with_all_bits
-    def end(slot: _Slot, ready) -> tuple[State, StepInfo]:
+    def stepped(model: Model, slot: _Slot, ready) -> tuple[State, StepInfo]:
         s = step.prepare_again(model, slot.control, dt, slot.state, slot.start, slot.before)
         status = jnp.where(ready, slot.solve.status, jnp.int8(Status.FROZEN))
         found = slot.solve._replace(status=status, iterations=jnp.where(ready, slot.solve.iterations, 0))
@@ -105,44 +147,67 @@ def run(
             return whole
         return substeps.in_parts(part, options.failed_gradient, model, slot.control, dt, slot.state, whole)
 
+    def end(slot: _Slot, ready) -> tuple[Ended, jax.Array]:
+        model = model_of(slot.lane)
+        after, info = stepped(model, slot, ready)
+        lane = jnp.minimum(slot.lane, n - 1)
+        ended = drive.end(model, lane, slot.k, slot.state, slot.control, after, info, slot.carry)
+        return ended, jnp.asarray(drive.stops) & (info.status == Status.FROZEN)
+
+    def first_of(lane):
+        return jax.tree.map(lambda x: x[jnp.minimum(lane, n - 1)], (states, carry))
+
     def commit(f: _BatchState) -> _BatchState:
-        slots, passes, used = _until_ready(iterated, f, n, fraction)
-        ready = (slots.solve.status != lm.RUNNING) & (slots.lane < n)
-        after, info = jax.vmap(end)(slots, ready)
-        place = jnp.where(ready, slots.lane, n)
+        slots, passes, used = _until_ready(iterated, model_of, axes, f, n, fraction)
+        taken = slots.lane < n
+        ready = (slots.solve.status != lm.RUNNING) & taken
+        ended, stopped = jax.vmap(end)(slots, ready)
+        place = jnp.where(ready & ended.complete, slots.lane, n)
 
         def put(all, x):
             return all.at[place, slots.k].set(x, mode="drop")
 
-        written = jax.tree.map(put, f.written, (after.q, after.v, info))
-        k = slots.k + 1
-        over = ready & ((k >= n_steps) | (info.status == Status.FROZEN))
-        lane = jnp.where(over, jnp.minimum(f.waiting + jnp.cumsum(over) - 1, n), slots.lane).astype(jnp.int32)
-        first = jax.tree.map(lambda x: x[jnp.minimum(lane, n - 1)], states)
-        fresh = jax.vmap(begin)(lane, jnp.where(over, 0, k), where(over, first, after), ready)
-        waiting = jnp.minimum(f.waiting + jnp.sum(over), n).astype(jnp.int32)
+        written = jax.tree.map(put, f.written, ended.row)
+        k = slots.k + ended.complete
+        over = ready & ((k >= rows) | stopped)
+        free = over | ~taken
+        lane = jnp.where(free, jnp.minimum(f.waiting + jnp.cumsum(free) - 1, n), slots.lane).astype(jnp.int32)
+        after = (ended.state, ended.carry)
+        wanted = ready | free
+        going, carried = where(free, first_of(lane), after)
+        fresh = jax.vmap(begin)(lane, jnp.where(free, 0, k), going, carried, wanted)
+        waiting = jnp.minimum(f.waiting + jnp.sum(free), n).astype(jnp.int32)
         last = f.last.at[place].set(slots.k, mode="drop")
         gone = jnp.where(over, slots.lane, n)
         ends = jax.tree.map(lambda all, x: all.at[gone].set(x, mode="drop"), f.ends, after)
-        return _BatchState(where(ready, fresh, slots), waiting, written, ends, last, passes, f.rounds + 1, used)
+        rounds = f.rounds + jnp.any(ready)
+        return _BatchState(where(wanted, fresh, slots), waiting, written, ends, last, passes, rounds, used)
 
-    lane = jnp.minimum(jnp.arange(width, dtype=jnp.int32), n)
-    first = jax.tree.map(lambda x: x[jnp.minimum(lane, n - 1)], states)
-    slots = jax.vmap(begin)(lane, jnp.zeros_like(lane), first, jnp.ones(width, bool))
-    shapes = jax.eval_shape(jax.vmap(end), slots, jnp.ones(width, bool))
-    shapes = (shapes[0].q, shapes[0].v, shapes[1])
-    written = jax.tree.map(lambda x: jnp.zeros((n, n_steps, *x.shape[1:]), x.dtype), shapes)
-    none = jnp.zeros((), jnp.int32)
-    waiting, last = jnp.minimum(none + width, n), jnp.zeros(n, jnp.int32)
-    flight = _BatchState(slots, waiting, written, states, last, none, none, jnp.zeros(width, jnp.int32))
-    flight = jax.lax.while_loop(lambda f: jnp.any(f.slots.lane < n), commit, flight)
-    q, v, info = _filled(flight.written, flight.last, n_steps)
+    def all_free() -> _Slot:
+        """Slots without a trajectory: the first commit gives them theirs, so that `begin` is compiled once."""
+        lane = jnp.full(width, n, jnp.int32)
+        state, first_carry = first_of(lane)
+        shapes = jax.eval_shape(jax.vmap(begin), lane, lane, state, first_carry, lane < n)
+        rest = shapes._replace(lane=None, state=None, carry=None)
+        rest = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), rest)
+        return rest._replace(lane=lane, state=state, carry=first_carry)
+
+    slots = all_free()
+    shapes = jax.eval_shape(jax.vmap(end), slots, jnp.ones(width, bool))[0].row
+    written = jax.tree.map(lambda x: jnp.zeros((n, rows, *x.shape[1:]), x.dtype), shapes)
+    none, last = jnp.zeros((), jnp.int32), jnp.zeros(n, jnp.int32)
+    flight = _BatchState(slots, none, written, (states, carry), last, none, none, jnp.zeros(width, jnp.int32))
+    flight = jax.lax.while_loop(lambda f: (f.waiting < n) | jnp.any(f.slots.lane < n), commit, flight)
+    written = _filled(flight.written, flight.last, rows) if drive.stops else flight.written
     busy = jnp.mean(flight.used.astype(model.dtype)) / jnp.maximum(1, flight.passes)
-    return q, v, info, flight.ends, flight.passes, flight.rounds, busy
+    return written, *flight.ends, (flight.passes, flight.rounds, busy)
 
 
-def _until_ready(iterated: Callable, f: _BatchState, n: int, fraction: float) -> tuple[_Slot, jax.Array, jax.Array]:
+def _until_ready(
+    iterated: Callable, model_of: Callable, axes: Any, f: _BatchState, n: int, fraction: float
+) -> tuple[_Slot, jax.Array, jax.Array]:
     """Iterate all slots until enough of them can commit: the slots, all passes so far, and iterations of each."""
+    here, each = model_of(f.slots.lane), jax.vmap(iterated, (axes, 0, 0))
 
     def go_on(c):
         running = jnp.sum(c[0].status == lm.RUNNING)
@@ -151,7 +216,7 @@ def _until_ready(iterated: Callable, f: _BatchState, n: int, fraction: float) ->
 
     def one(c):
         s, passes, used = c
-        return jax.vmap(iterated)(f.slots, s), passes + 1, used + (s.status == lm.RUNNING)
+        return each(here, f.slots, s), passes + 1, used + (s.status == lm.RUNNING)
 
     s, passes, used = jax.lax.while_loop(go_on, one, (f.slots.solve, f.passes, f.used))
     return f.slots._replace(solve=s), passes, used
@@ -162,11 +227,11 @@ def where(wanted: jax.Array, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(wanted.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
 
 
-def _filled(written, last: jax.Array, n_steps: int):
-    """A frozen trajectory ends with its first FROZEN step: the same again until n_steps."""
+def _filled(written, last: jax.Array, rows: int):
+    """A frozen trajectory ends with its first FROZEN step: the same again until the last row."""
 
     def fill(x):
-        k = jnp.minimum(jnp.arange(n_steps)[None], last[:, None])
+        k = jnp.minimum(jnp.arange(rows)[None], last[:, None])
         return jnp.take_along_axis(x, k.reshape(*k.shape, *(1,) * (x.ndim - 2)), axis=1)
 
-    return jax.lax.cond(jnp.any(last < n_steps - 1), lambda w: jax.tree.map(fill, w), lambda w: w, written)
+    return jax.lax.cond(jnp.any(last < rows - 1), lambda w: jax.tree.map(fill, w), lambda w: w, written)

@@ -176,6 +176,26 @@ def test_policies():
     assert np.abs(closed[0].q - shared[0].q).max() > 1e-2
 
 
+def test_every_lane_has_a_model_of_its_own():
+    """As vmapped rollouts of these models, by either schedule, also where lanes wait; half a batch is refused."""
+    start, u, how = states(6), controls(6), options()
+    gravity = jnp.asarray(-np.linspace(1, 20, 6)[:, None] * [0, 0, 1], DTYPE)
+    models = jax.vmap(lambda g: dataclasses.replace(pendulum(), gravity=g))(gravity)
+    each = jax.vmap(lambda m, s, u: pbad.rollout(m, s, u, options=how, progress=False))
+    wanted = each(models, start, u)[0].q[::2]
+    got = pbad.rollout_batch(models, start, u, options=how)
+    np.testing.assert_allclose(got[0].q[::2], wanted, atol=1e-3 if FLOAT32 else 1e-9)
+    assert_same(got, pbad.rollout_batch(models, start, u, options=how, schedule="step"))
+    tiled = pbad.rollout_batch(models, start, u, options=how, tile=4)
+    np.testing.assert_allclose(tiled[0].q[::2], wanted, atol=1e-3 if FLOAT32 else 1e-9)
+    np.testing.assert_array_equal(tiled[1].status[::2], 0)
+    in_part = dataclasses.replace(pendulum(), gravity=gravity)
+    with pytest.raises(pbad.ModelError, match=r"model.placement has shape \(1, 3, 4\).*6 lanes"):
+        pbad.rollout_batch(in_part, start, u, options=how)
+    with pytest.raises(pbad.ModelError, match="for 6 lanes, but there are 3"):
+        pbad.rollout_batch(models, taken(start, slice(3)), u[:3], options=how)
+
+
 def test_no_steps():
     traj, info = pbad.rollout_batch(pendulum(), states(3), None, 0, options())
     assert traj.q.shape == (3, 0, pendulum().nq) and info.status.shape == (3, 0)

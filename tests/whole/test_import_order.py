@@ -32,11 +32,13 @@ ROOMS = {
     "newton_euler": "dynamics rollouts",
     "analysis": "math model kinematics forces dynamics schemes step rollouts",
     "io": "version math model kinematics atom forces builders dynamics schemes step rollouts",
+    "envs": "math model kinematics forces builders dynamics schemes step rollouts io",
+    "control": "model kinematics schemes step analysis envs",
     "viz": "math model kinematics forces builders dynamics step rollouts io",
     "cli": "compilation_cache model kinematics dynamics forces schemes step rollouts io viz",
 }
 WITHOUT_ERRORS = {"math"}
-RIM = ("io", "viz", "cli")
+RIM = ("io", "envs", "control", "viz", "cli")
 LEVELS = 12  # of rooms, one above the other
 
 

@@ -1,0 +1,200 @@
+"""A plan by iLQR: the task is approximated along the last plan, linear in its steps and quadratic in its rewards.
+
+Steps are `linearize`d exactly at their root, so they may be as long as the integrator's; rewards are differentiated
+twice and made concave. Bounds of the actions are kept by projected Newton steps in every backward step (Tassa,
+Mansard, Todorov 2014). The forward pass tries several step lengths at once, as lanes.
+"""
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax.analysis.linearize import linearize
+from pbad_jax.checks import integer
+from pbad_jax.control.mppi import checked_plan
+from pbad_jax.envs.env import Env
+from pbad_jax.envs.episode import rewarded
+from pbad_jax.envs.state import EnvState, Params
+from pbad_jax.envs.task import Moment
+from pbad_jax.errors import OptionError, Status
+from pbad_jax.kinematics import manifold
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import State
+from pbad_jax.step.options import scheme_of
+from pbad_jax.step.step import make_step
+
+LENGTHS = 0.5 ** np.arange(8)
+PROJECTIONS = 4  # Newton steps of the bounded problem of one backward step
+
+
+class Plan(NamedTuple):
+    """actions: (T, na). gains: (T, na, 2nv), by which an action answers (δq, δv) from the plan. states: State (T, ...)
+    before each action. total: () the sum of rewards. iterations: () int32. improved: () bool, whether any helped.
+    """
+
+    actions: jax.Array
+    gains: jax.Array
+    states: State
+    total: jax.Array
+    iterations: jax.Array
+    improved: jax.Array
+
+
+class _Search(NamedTuple):
+    plan: Plan
+    damping: jax.Array
+    again: jax.Array  # () bool
+
+
+def ilqr(
+    env: Env,
+    state: EnvState,
+    actions: Any,
+    *,
+    iterations: int = 50,
+    params: Params | None = None,
+    tolerance: float = 1e-4,
+) -> Plan:
+    """A locally best plan of T control steps from `state`.
+
+    Locally: where a reward has a kink, as that of an angle that wraps, plans stay on their side of it. Ends
+    (`terminated`) are not known to it, and delays neither. For control call it again at every step with few iterations,
+    from `shifted(actions)`.
+
+    Args:
+        env: without autoreset and repeated actions; of a scheme without history. state: of one lane.
+        actions: (T, na) to begin with.
+        iterations: at most so many. tolerance: the relative gain below which it stops.
+        params: the model; default the environment's.
+
+    Raises:
+        TaskError: a state that is not one lane, actions that do not fit. OptionError: other rules, a history.
+    """
+    actions = checked_plan(env, state, actions, "ilqr")
+    if env.rules.repeat > 1 or env.rules.max_delay > 0:
+        raise OptionError("ilqr: env repeats or delays actions; wanted one with repeat=1 and max_delay=0")
+    if scheme_of(env.rules.options).has_history:
+        raise OptionError(f"ilqr: {scheme_of(env.rules.options).name} keeps a history; take radau, dirk or variational")
+    iterations, params = integer(iterations, "iterations", 1), env.checked(params)
+    low, high = (jnp.asarray(x, actions.dtype) for x in env.action_bounds)
+    return _ilqr(env, params, state, jnp.clip(actions, low[None], high[None]), jnp.asarray(tolerance), iterations)
+
+
+@functools.partial(jax.jit, static_argnames=("env", "iterations"))
+def _ilqr(env: Env, params: Params, state: EnvState, actions: jax.Array, tolerance, iterations: int) -> Plan:
+    model, T = params.model, len(actions)
+    low, high = (jnp.asarray(x, actions.dtype) for x in env.action_bounds)
+    none = jnp.zeros((T, len(low), 2 * model.nv), actions.dtype)
+    forward = functools.partial(_forward, env, model, state)
+    states, taken, total = forward(actions, none, jnp.zeros_like(actions), None, jnp.zeros((), actions.dtype))
+    first = Plan(taken, none, states, total, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
+
+    def improve(s: _Search) -> _Search:
+        plan = s.plan
+        terms = jax.vmap(functools.partial(_approximated, env, model, state.goal))(plan.states, plan.actions)
+        change, gains = _backward(terms, plan.actions, low, high, s.damping)
+        tries = jax.vmap(lambda a: forward(plan.actions, gains, change, plan.states, a))(
+            jnp.asarray(LENGTHS, actions.dtype)
+        )
+        best = jnp.argmax(tries[2])
+        states, taken, total = jax.tree.map(lambda x: x[best], tries)
+        better = total > plan.total
+        enough = (total - plan.total) > tolerance * jnp.abs(plan.total)
+        damping = jnp.where(better, 0.3 * s.damping, 10 * s.damping)
+        new = Plan(taken, gains, states, total, plan.iterations, jnp.ones((), bool))
+        plan = jax.tree.map(lambda a, b: jnp.where(better, a, b), new, plan)
+        again = jnp.where(better, enough, damping < 1e6)
+        return _Search(plan._replace(iterations=plan.iterations + 1), jnp.maximum(damping, 1e-8), again)
+
+    start = _Search(first, jnp.asarray(1e-3, actions.dtype), jnp.ones((), bool))
+    return jax.lax.while_loop(lambda s: s.again & (s.plan.iterations < iterations), improve, start).plan
+
+
+def _forward(env: Env, model: Model, start: EnvState, actions, gains, change, along: State | None, length):
+    """States before each action, the actions, and the sum of rewards; −inf where a step fails.
+
+    The actions are those of the plan, changed by `length` times `change`, and by the gains.
+    """
+    task, step = env.task, make_step(env.rules.options)
+    low, high = (jnp.asarray(x, actions.dtype) for x in env.action_bounds)
+    dt = jnp.asarray(env.rules.options.dt, model.dtype)
+
+    def body(sim: State, x):
+        action, K, k, planned = x
+        if planned is not None:
+            away = jnp.concatenate([manifold.difference(model, planned.q, sim.q), sim.v - planned.v])
+            action = action + length * k + K @ away
+        action = jnp.clip(action, low, high)
+        control = task.control(model, action)
+        after, _ = step(model, sim, control, None)
+        reward, _ = rewarded(task, Moment(model, sim, after, action, control, dt, start.goal))
+        return after, (sim, action, jnp.where(after.status == Status.CONVERGED, reward, -jnp.inf))
+
+    _, (states, taken, rewards) = jax.lax.scan(body, start.sim, (actions, gains, change, along))
+    return states, taken, jnp.sum(rewards)
+
+
+def _approximated(env: Env, model: Model, goal, sim: State, action: jax.Array):
+    """Of one step A (n,n) and B (n,na), and of its reward the gradient (n+na,) and the Hessian, made concave."""
+    task, nv = env.task, model.nv
+    control, by_action = task.control(model, action), jax.jacfwd(lambda a: task.control(model, a))(action)
+    step = linearize(model, sim, control, env.rules.options)
+    B = step.B @ by_action
+    dt = jnp.asarray(env.rules.options.dt, model.dtype)
+
+    def moved(s: State, x: jax.Array) -> State:
+        return dataclasses.replace(s, q=manifold.retract(model, s.q, x[:nv]), v=s.v + x[nv:])
+
+    def reward(y: jax.Array) -> jax.Array:
+        before, u, after = moved(sim, y[: 2 * nv]), action + y[2 * nv : -2 * nv], moved(step.state, y[-2 * nv :])
+        return rewarded(task, Moment(model, before, after, u, task.control(model, u), dt, goal))[0]
+
+    zero = jnp.zeros(4 * nv + len(action), model.dtype)
+    gradient, hessian = jax.grad(reward)(zero), jax.hessian(reward)(zero)
+    values, vectors = jnp.linalg.eigh(hessian)
+    concave = (vectors * jnp.minimum(values, 0.0)[None]) @ vectors.T
+    chain = jnp.concatenate([jnp.eye(2 * nv + len(action), dtype=model.dtype), jnp.concatenate([step.A, B], axis=1)])
+    return step.A, B, gradient @ chain, chain.T @ concave @ chain
+
+
+def _backward(terms, actions: jax.Array, low, high, damping):
+    """Changes (T, na) and gains (T, na, n) from the last step to the first."""
+    n = terms[0].shape[-1]
+
+    def body(value, x):
+        A, B, gradient, hessian, action = x
+        v, V = value
+        AB = jnp.concatenate([A, B], axis=1)
+        q, Q = gradient + v @ AB, hessian + AB.T @ V @ AB
+        Qu, Quu, Qux = q[n:], Q[n:, n:] - damping * jnp.eye(len(action), dtype=Q.dtype), Q[n:, :n]
+        k, K = _bounded(-Qu, -Quu, -Qux, low - action, high - action)
+        v = q[:n] + K.T @ (Q[n:, n:] @ k + Qu) + Qux.T @ k
+        V = Q[:n, :n] + K.T @ Q[n:, n:] @ K + K.T @ Qux + Qux.T @ K
+        return (v, 0.5 * (V + V.T)), (k, K)
+
+    zero = jnp.zeros(n, actions.dtype), jnp.zeros((n, n), actions.dtype)
+    return jax.lax.scan(body, zero, (*terms, actions), reverse=True)[1]
+
+
+def _bounded(g: jax.Array, H: jax.Array, G: jax.Array, low: jax.Array, high: jax.Array):
+    """The k (m,) that makes g k + ½ k H k least within bounds, and K (m,n) = −H⁻¹ G where no bound holds."""
+    eye = jnp.eye(len(g), dtype=g.dtype)
+
+    def free_of(k):
+        slope = g + H @ k
+        return ~(((k <= low) & (slope > 0)) | ((k >= high) & (slope < 0)))
+
+    def newton(k, _):
+        free = free_of(k).astype(g.dtype)
+        both = free[:, None] * free[None]
+        step = jnp.linalg.solve(both * H + (1 - free)[:, None] * eye, -free * (g + H @ k))
+        return jnp.clip(k + step, low, high), None
+
+    k, _ = jax.lax.scan(newton, jnp.clip(jnp.zeros_like(g), low, high), length=PROJECTIONS)
+    free = free_of(k).astype(g.dtype)
+    both = free[:, None] * free[None]
+    return k, -jnp.linalg.solve(both * H + (1 - free)[:, None] * eye, free[:, None] * G)

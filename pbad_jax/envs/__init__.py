@@ -1,0 +1,14 @@
+"""Environments for learning and control: tasks, resets, many lanes under a policy. Pure functions of pytrees.
+
+`make` and `wrap` give an `Env`; `unroll` runs many lanes of it. Adapters, imported where they are wanted:
+`pbad_jax.envs.gymnasium`.
+"""
+
+from pbad_jax.envs.catalogue import TASKS, make
+from pbad_jax.envs.env import Env
+from pbad_jax.envs.state import EnvState, Metrics, Params
+from pbad_jax.envs.task import Moment, Task
+from pbad_jax.envs.unroll import Transition, unroll
+from pbad_jax.envs.wrap import wrap
+
+__all__ = ["TASKS", "Env", "EnvState", "Metrics", "Moment", "Params", "Task", "Transition", "make", "unroll", "wrap"]

@@ -1,0 +1,109 @@
+"""What is to be learnt: a model, where it starts, what is seen of it, what is rewarded, and when it is over."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pbad_jax.errors import TaskError
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import State
+
+
+class Moment(NamedTuple):
+    """What a task looks at: a step, from `before` to `sim`. At the start of an episode both are one, and u is zero.
+
+    A step that failed has its last good state for `sim`.
+    """
+
+    model: Model
+    before: State
+    sim: State
+    action: jax.Array  # (na,) as the policy gave it
+    control: jax.Array  # (nu,) what the actuators got
+    dt: jax.Array  # () s, from `before` to `sim`
+    goal: Any  # what the task drew for this episode
+
+
+def never(moment: Moment) -> jax.Array:
+    """For tasks that only a time limit ends."""
+    del moment
+    return jnp.zeros((), bool)
+
+
+def as_it_is(model: Model, action: jax.Array) -> jax.Array:
+    """An action that is the control itself."""
+    del model
+    return action
+
+
+def no_goal(key: jax.Array) -> None:
+    """For tasks that are the same in every episode."""
+    del key
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Task:
+    """A task is these functions of JAX. They see the model that the lane has, which may be another for every lane.
+
+    Attributes:
+        model: the model.
+        start: (model, key) -> State.
+        observe: Moment -> (nobs,) numbers, always as many.
+        reward: Moment -> () or ((), {name: () of its terms}); of every step, never asked of one that failed.
+        terminated: Moment -> () bool, whether the episode has come to an end of its own.
+        control: (model, action (na,)) -> (nu,).
+        goal: key -> arrays that an episode keeps, such as a commanded velocity.
+        low, high: (na,) bounds of the actions; None: the control ranges of the actuators.
+        dt: s, of a control step. scheme: of the integration. time_limit: control steps of an episode.
+        name: for messages.
+    """
+
+    model: Model
+    start: Callable[[Model, jax.Array], State]
+    observe: Callable[[Moment], jax.Array]
+    reward: Callable[[Moment], Any]
+    terminated: Callable[[Moment], jax.Array] = never
+    control: Callable[[Model, jax.Array], jax.Array] = as_it_is
+    goal: Callable[[jax.Array], Any] = no_goal
+    low: Any = None
+    high: Any = None
+    dt: float = 0.05
+    scheme: str = "radau1"
+    time_limit: int = 1000
+    name: str = "task"
+
+
+@functools.lru_cache(maxsize=256)
+def action_bounds(task: Task) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the largest action, each (na,); infinite where nothing bounds it.
+
+    Raises:
+        TaskError: only one of the two is given, or they do not fit.
+    """
+    if task.low is None and task.high is None:
+        return control_range(task.model)
+    low, high = np.asarray(task.low, float), np.asarray(task.high, float)
+    if low.ndim != 1 or low.shape != high.shape or not np.all(low <= high):
+        raise TaskError(
+            f"task {task.name!r}: low is {task.low!r:.60} and high {task.high!r:.60}; wanted two rows, low ≤ high"
+        )
+    return low, high
+
+
+def action_size(task: Task) -> int:
+    """How many numbers an action has."""
+    return len(action_bounds(task)[0])
+
+
+def control_range(model: Model) -> tuple[np.ndarray, np.ndarray]:
+    """The range of every control, each (nu,); infinite where it has none."""
+    low, high = np.full(model.nu, -np.inf), np.full(model.nu, np.inf)
+    for force in model.forces:
+        if hasattr(force, "control_range") and hasattr(force, "u_index"):
+            low[list(force.u_index)], high[list(force.u_index)] = np.asarray(force.control_range).T
+    return low, high

@@ -1,0 +1,213 @@
+"""Many lanes under a policy for some control steps: what learning is made of."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from pbad_jax.checks import integer
+from pbad_jax.envs import episode
+from pbad_jax.envs.env import Env, axes_of
+from pbad_jax.envs.state import EnvState, Params
+from pbad_jax.errors import OptionError, TaskError
+from pbad_jax.rollouts import interleaved
+from pbad_jax.rollouts.batch import schedule_of, width_of
+from pbad_jax.step.options import scheme_of, without_dt
+
+Policy = Callable[[Any, jax.Array, jax.Array], tuple[Any, Any]]
+
+
+class Transition(NamedTuple):
+    """A control step of one lane; of `unroll` with leading axes (lanes, length).
+
+    obs: (nobs,) what the policy saw. action: (na,). extras: what else the policy returned. reward: (). terminated,
+    truncated: () bool. next_obs: (nobs,) what was seen after it, before a reset: bootstrap from it where the episode
+    was not terminated. info: of EnvState, without its "final_obs", which is `next_obs`.
+    """
+
+    obs: jax.Array
+    action: jax.Array
+    extras: Any
+    reward: jax.Array
+    terminated: jax.Array
+    truncated: jax.Array
+    next_obs: jax.Array
+    info: dict[str, Any]
+
+
+class _Flight(NamedTuple):
+    """What goes with the State of a lane: the rest of its EnvState, and the control step that is being made."""
+
+    state: EnvState  # whose sim is None
+    obs: jax.Array  # that the policy saw
+    action: jax.Array
+    extras: Any
+    control: jax.Array
+    part: jax.Array  # () int32, steps of the simulation made of this control step
+    delay: jax.Array
+
+
+def unroll(
+    env: Env,
+    policy: Policy | jax.Array,
+    policy_params: Any,
+    state: EnvState,
+    length: int,
+    *,
+    params: Params | None = None,
+    tile: int | None = None,
+    schedule: str = "auto",
+) -> tuple[EnvState, Transition]:
+    """`length` control steps of many lanes under a policy.
+
+    By iterations no lane waits for another's hard steps, as in `rollout_batch`: a lane whose step is solved is judged,
+    reset where its episode is over, asks the policy, and goes on. Numbers are those of its own steps to rounding.
+    With the same `tile` those of a lane are the same bit for bit whatever the others do.
+
+    Args:
+        env: of `make` or `wrap`; with autoreset="same_step" lanes begin a new episode where one is over.
+        policy: (policy_params, obs (nobs,), key) -> action (na,), extras (a pytree of arrays, or None). It is compiled
+            in: pass the same function again. Where it returns NaN, the step fails, and only that lane's. Or actions
+            (lanes, length, na) themselves, with None for policy_params.
+        policy_params: a pytree of arrays, the same for all lanes.
+        state: lanes of EnvState, `jax.vmap(env.reset)(keys)`, or what was returned.
+        length: control steps.
+        params: one for all lanes, or of any array one for each, `jax.vmap(env.randomise)(keys)`.
+        tile: lanes side by side; see `rollout_batch`.
+        schedule: "iteration", as above; "step": `vmap` and `scan` of `env.step`, which reverse mode goes through;
+            "auto": by iterations for the schemes that can.
+
+    Returns:
+        The state to go on from, and Transitions (lanes, length, ...).
+
+    Raises:
+        TaskError: no lanes, an action that does not fit, params of another model. OptionError: length, tile, schedule.
+    """
+    if not isinstance(env, Env):
+        raise OptionError(f"unroll: env is {type(env).__name__}; wanted what make() returns")
+    lanes = _lanes(env, state)
+    length, options = integer(length, "length", 1), env.rules.options
+    params = env.checked(params, lanes)
+    by = schedule_of(schedule, options, length)
+    model = env.task.model
+    width = width_of(tile, lanes, scheme_of(options).m * model.nv)
+    dt = jnp.asarray(options.dt, model.dtype)
+    asked = policy if callable(policy) else None
+    if asked is None:
+        policy_params = _actions(env, policy, policy_params, lanes, length)
+    return _unroll(env, asked, policy_params, params, state, dt, length, width, by)
+
+
+def _lanes(env: Env, state: Any) -> int:
+    size = env.task.model.nq
+    if not isinstance(state, EnvState) or state.sim.q.ndim != 2 or state.sim.q.shape[1] != size:
+        given = f"sim.q of shape {state.sim.q.shape}" if isinstance(state, EnvState) else type(state).__name__
+        raise TaskError(
+            f"unroll: state is {given}; task {env.task.name!r} wants lanes of EnvState, sim.q (lanes, {size}): "
+            "jax.vmap(env.reset)(jax.random.split(key, lanes))"
+        )
+    return state.sim.q.shape[0]
+
+
+def _actions(env: Env, actions: Any, policy_params: Any, lanes: int, length: int) -> jax.Array:
+    """Actions (lanes, length, na) instead of a policy."""
+    if policy_params is not None:
+        raise TaskError(
+            f"unroll: policy is {type(actions).__name__}, no function, and so takes no policy_params: give None"
+        )
+    actions, wanted = jnp.asarray(actions), (lanes, length, env.action_size)
+    if actions.shape != wanted:
+        raise TaskError(f"unroll: actions have shape {actions.shape}; wanted {wanted}, (lanes, length, na)")
+    return actions
+
+
+@functools.partial(jax.jit, static_argnames=("env", "policy", "length", "width", "by"))
+def _unroll(env: Env, policy, policy_params, params: Params, state: EnvState, dt, length: int, width: int, by: str):
+    lanes = state.sim.q.shape[0]
+    axes = axes_of(env, params, lanes)
+    if by == "iteration":
+        return _by_iterations(env, policy, policy_params, params, axes, state, dt, length, width)
+    return _by_steps(env, policy, policy_params, params, axes, state, length)
+
+
+def _by_steps(env: Env, policy, policy_params, params: Params, axes: Params, state: EnvState, length: int):
+    """All lanes make a control step, then the next."""
+
+    def one(params: Params, state: EnvState, lane, k):
+        obs = state.obs
+        state, action, extras = _asked(env, policy, policy_params, params, state, lane, k)
+        state = env.step(state, action, params)
+        return state, _transition(state, obs, action, extras)
+
+    each, lanes = jax.vmap(one, (axes, 0, 0, None)), jnp.arange(state.sim.q.shape[0])
+    state, rows = jax.lax.scan(lambda state, k: each(params, state, lanes, k), state, jnp.arange(length))
+    return state, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), rows)
+
+
+def _by_iterations(env: Env, policy, policy_params, params: Params, axes: Params, state: EnvState, dt, length, width):
+    rules = env.rules
+
+    def begin(model, lane, k, sim, f: _Flight):
+        own = Params(model, f.delay)
+        state = f.state._replace(sim=sim)
+        asked, action, extras = _asked(env, policy, policy_params, own, state, lane, k)
+        asked, control = episode.acted(rules, own, asked, action)
+        new = _Flight(asked._replace(sim=None), state.obs, action, extras, control, f.part, f.delay)
+        if rules.repeat > 1:  # the last action goes on
+            new = episode.chosen(f.part == 0, new, f)
+        return new.control, new
+
+    def end(model, lane, k, before, control, after, info, f: _Flight) -> interleaved.Ended:
+        own = Params(model, f.delay)
+        state = f.state._replace(sim=before)
+        state = episode.judged(rules, own, state, f.action, control, before, after, info)
+        over = concluded = episode.concluded(rules, own, state)
+        complete, part = jnp.ones((), bool), f.part
+        if rules.repeat > 1:
+            complete = (f.part + 1 == rules.repeat) | state.done
+            over = episode.chosen(complete, concluded, state)
+            part = jnp.where(complete, 0, f.part + 1)
+        row = _transition(concluded, f.obs, f.action, f.extras)
+        return interleaved.Ended(over.sim, f._replace(state=over._replace(sim=None), part=part), row, complete)
+
+    flight = _at_rest(env, policy, policy_params, params, axes, state)
+    model_axes = axes.model if jax.tree.leaves(axes.model) else None
+    given = (params.model, model_axes, state.sim, flight, interleaved.Drive(begin, end, stops=False), dt, length)
+    rows, sim, flight, _ = interleaved.run(*given, without_dt(rules.options), width, interleaved.COMMIT_FRACTION)
+    return flight.state._replace(sim=sim), rows
+
+
+def _asked(env: Env, policy, policy_params, params: Params, state: EnvState, lane, k):
+    """The policy's action and extras, and the state with its next key; without a policy the lane's own k-th action."""
+    if policy is None:
+        action = episode.checked_action(env.rules, params, policy_params[lane, k])
+        return state, action, None
+    key, own = jax.random.split(state.key)
+    out = policy(policy_params, state.obs, own)
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise TaskError(f"the policy returns {type(out).__name__}; wanted (action, extras), extras may be None")
+    action = episode.checked_action(env.rules, params, out[0], "the policy's action")
+    return state._replace(key=key), action, jax.tree.map(jnp.asarray, out[1])
+
+
+def _transition(state: EnvState, obs, action, extras) -> Transition:
+    info = dict(state.info)
+    next_obs = info.pop("final_obs")
+    return Transition(obs, action, extras, state.reward, state.terminated, state.truncated, next_obs, info)
+
+
+def _at_rest(env: Env, policy, policy_params, params: Params, axes: Params, state: EnvState) -> _Flight:
+    """The lanes before their first control step."""
+    lanes = state.sim.q.shape[0]
+
+    def shapes(params, state):
+        _, action, extras = _asked(env, policy, policy_params, params, state, 0, 0)
+        return action, extras, jnp.zeros(env.task.model.nu, params.model.dtype)
+
+    found = jax.eval_shape(jax.vmap(shapes, (axes, 0)), params, state)
+    action, extras, control = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), found)
+    delay = jnp.broadcast_to(params.delay, (lanes,))
+    part = jnp.zeros(lanes, jnp.int32)
+    return _Flight(state._replace(sim=None), state.obs, action, extras, control, part, delay)
