@@ -1,10 +1,10 @@
-"""Writes the README's tables from the JSON of the benchmarks; nothing in them is typed by hand.
+"""Writes the tables of docs/benchmarks.md from the JSON of the benchmarks; nothing in them is typed by hand.
 
-    python benchmarks/readme_table.py          # rewrite README.md
+    python benchmarks/readme_table.py          # rewrite docs/benchmarks.md
     python benchmarks/readme_table.py --check  # exit 1 if it would change
 
 A table stands between the marks `<!-- begin: NAME -->` and `<!-- end: NAME -->`. To add one, write a function of the
-JSON of results/NAME.json that returns its lines, put it into `TABLES`, and the two marks into the README.
+JSON of results/NAME.json that returns its lines, put it into `TABLES`, and the two marks into that page.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import re
 import sys
 
 RESULTS = pathlib.Path(__file__).parent / "results"
-README = RESULTS.parent.parent / "README.md"
+PAGE = RESULTS.parent.parent / "docs" / "benchmarks.md"
 
 
 def markdown(head: list[str], rows: list[list[str]], words: int) -> list[str]:
@@ -211,7 +211,28 @@ def gpu(data: dict) -> list[str]:
     return [*markdown(["", "", *map(str, lanes)], body, 2), "", said]
 
 
+def environments(data: dict) -> list[str]:
+    """Control steps per CPU second beside MuJoCo C's."""
+    rows = data["rows"]
+    theirs = {(r["robot"], r["dt"], r["lanes"]): r["per_cpu_s"] for r in rows if r["engine"].startswith("mujoco")}
+
+    def line(r: dict) -> list[str]:
+        known = theirs.get((r["robot"], r["dt"], r["lanes"])) if r["precision"] == "float64" else None
+        own = [r["per_cpu_s"], known, r["iterations_mean"], r["iterations_p99"], r["compile_cpu_s"]]
+        return [r["robot"].replace("_", " "), f"{r['dt']:g}", str(r["lanes"]), r["precision"], *map(figure, own)]
+
+    own = [r for r in rows if r["engine"].startswith("pbad")]
+    head = ["robot", "dt, s", "lanes", "precision", "ours", "MuJoCo C", "iterations", "99 %", "compiling, CPU s"]
+    worst = max(r["failed_share"] for r in own)
+    said = (
+        "Control steps per CPU second under random actions of the whole range, radau(1) with one step a control step, "
+        f"MuJoCo C with the file's own steps. Share of our steps that failed: at most {100 * worst:.2g} %."
+    )
+    return [*markdown(head, [line(r) for r in own], 1), "", said]
+
+
 TABLES = {
+    "environments": environments,
     "gpu": gpu,
     "step_time": step_time,
     "throughput": throughput,
@@ -225,7 +246,7 @@ TABLES = {
 
 
 def filled(text: str) -> str:
-    """The README with every marked table as the results have it now."""
+    """The page with every marked table as the results have it now."""
     for name in re.findall(r"<!-- begin: (\w+) -->", text):
         data = json.loads((RESULTS / f"{name}.json").read_text())
         begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
@@ -239,11 +260,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
-    text = README.read_text()
+    text = PAGE.read_text()
     new = filled(text)
     if arguments.check:
         sys.exit(new != text)
-    README.write_text(new)
+    PAGE.write_text(new)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A force of one's own: the README's lines, and energies alone."""
+"""A force of one's own: the documentation's lines, and energies alone."""
 
 import dataclasses
 import functools
@@ -18,19 +18,19 @@ from pbad_jax import forces
 from pbad_jax.forces import force as protocol
 from pbad_jax.kinematics import manifold, transforms
 
-README = pathlib.Path(__file__).parents[2] / "README.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "what_acts.md"
 
 
 def snippet() -> dict[str, Any]:
-    """What the README's example of a force defines."""
-    found = re.search(r"<!-- force -->\n```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert found, "README.md: no python block below <!-- force -->"
+    """What the page's example of a force defines."""
+    found = re.search(r"<!-- force -->\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert found, "docs/what_acts.md: no python block below <!-- force -->"
     names: dict[str, Any] = {}
-    exec(compile(found.group(1), str(README), "exec"), names)
+    exec(compile(found.group(1), str(PAGE), "exec"), names)
     return names
 
 
-README_NAMES = snippet()
+PAGE_NAMES = snippet()
 matrices = jax.jit(library.__wrapped__, static_argnames=("scheme", "twin"))
 
 
@@ -44,7 +44,7 @@ def pulled(strength):
     """The last q, its derivative by the strength, and how the steps went."""
 
     def last(strength):
-        force = dataclasses.replace(README_NAMES["model"].forces[-1], strength=strength)
+        force = dataclasses.replace(PAGE_NAMES["model"].forces[-1], strength=strength)
         traj, info = rolled(pbad.with_forces(pbad.chain(3), force))
         return traj.q[-1], info
 
@@ -117,7 +117,7 @@ class JointEnergy:
 
 
 OWN = {
-    "Magnet": (README_NAMES["Magnet"], "radau2"),
+    "Magnet": (PAGE_NAMES["Magnet"], "radau2"),
     "Tether": (Tether, "radau1"),
     "JointEnergy": (JointEnergy, "radau1"),
 }
