@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="a folder besides the file's own from which it may take meshes and includes; more than once for more",
     )
+    model.add_argument("--no-body-contact", action="store_true", help="bodies of a file do not touch one another")
     model.add_argument("--float32", action="store_true", help="single precision instead of double")
 
     simulate = commands.add_parser(

@@ -47,6 +47,7 @@ def load_model(args: argparse.Namespace) -> tuple[Model, list[str]]:
             floating_base=args.floating_base,
             unsupported=args.unsupported,
             package_dirs=args.package_dir,
+            body_contact=not args.no_body_contact,
             dtype=dtype,
         )
     model, report = loaded if isinstance(loaded, tuple) else (loaded, None)

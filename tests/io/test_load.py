@@ -193,6 +193,11 @@ def test_names_order_and_ranges_are_the_files():
         "Gravity", "JointSpring", "JointDamping", "JointLimit", "Actuation", "Contact", "BodyContact", "ShapeContact",
         "ShapeContact",
     ]  # fmt: skip
+    apart = pbad.load(SEVERAL_JOINTS, body_contact=False)
+    assert [type(f).__name__ for f in apart.forces] == [type(f).__name__ for f in model.forces[:-3]]
+    assert apart.topology.inactive == ("contact between bodies (body_contact=False)",)
+    with pytest.raises(pbad.OptionError, match="body_contact=0: choose True or False"):
+        pbad.load(SEVERAL_JOINTS, body_contact=0)  # type: ignore[call-overload]
 
 
 def test_disabled_flags_are_honoured():
