@@ -14,6 +14,8 @@ from pbad_jax.rollouts.rollout import Trajectory
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options, scheme_of
 
+MUCH = 0.02  # of the largest kinetic energy
+
 
 @dataclasses.dataclass(frozen=True)
 class Run:
@@ -41,11 +43,12 @@ def print_summary(
     if divided.any():
         rows += [("substeps", f"{divided.sum()} hard steps were made in parts, up to {run.info.substeps.max()}")]
     if steps:
+        change, peak = _energy_change(model, state, run.traj)
         solved = status != Status.FROZEN
         rows += [
             ("iterations", f"{run.info.iterations[solved].mean():.2f} a step, at most {run.info.iterations.max()}"),
-            ("energy", _energy_change(model, state, run.traj)),
-            *_accounts(run.info),
+            ("energy", change),
+            *_accounts(run.info, peak, options),
         ]
     rate = f", {span / run.wall_time:.3g} simulated seconds a second" if steps else ""
     rows += [("wall time", f"{run.wall_time:.3g} s{rate}; compiling took {run.compile_time:.3g} s")]
@@ -66,21 +69,25 @@ def _failures(run: Run, dt: float) -> list[tuple[str, str]]:
     return rows
 
 
-def _accounts(info: StepInfo) -> list[tuple[str, str]]:
-    """The work of every force, and what the scheme itself took or gave."""
+def _accounts(info: StepInfo, peak: float, options: Options) -> list[tuple[str, str]]:
+    """The work of every force, and what the scheme itself took or gave; advice where that is seen in a plot."""
     total = np.sum(np.asarray(info.work), axis=0)
     work = ", ".join(f"{name} {x:.4g} J" for name, x in zip(info.forces, total))
     numerical = float(np.sum(np.asarray(info.numerical_work)))
     rows = [("work", work)] if work else []
-    return [*rows, ("", f"the scheme itself {'took' if numerical < 0 else 'gave'} {abs(numerical):.4g} J")]
+    rows.append(("", f"the scheme itself {'took' if numerical < 0 else 'gave'} {abs(numerical):.4g} J"))
+    if abs(numerical) > MUCH * peak > 0:
+        other = "" if scheme_of(options).name == "radau3" else ", or take --scheme radau3"
+        rows.append(("", f"that is {abs(numerical) / peak:.0%} of the largest kinetic energy: halve --dt{other}"))
+    return rows
 
 
-def _energy_change(model: Model, state: State, traj: Trajectory) -> str:
-    """From the start to the end, and as a fraction of the largest kinetic energy."""
+def _energy_change(model: Model, state: State, traj: Trajectory) -> tuple[str, float]:
+    """From the start to the end, also as a fraction of the largest kinetic energy; and this, J."""
     start = (state.time, state.q, state.v)
     path = (np.concatenate([np.asarray(a)[None], b]) for a, b in zip(start, (traj.time, traj.q, traj.v)))
     kinetic, potential = (np.asarray(x) for x in energies_along(model, *path))
     first, last = (kinetic + potential)[[0, -1]].tolist()
     change, peak = last - first, float(kinetic.max())
     share = f", {change / peak:+.2g} of the largest kinetic energy" if peak > 0 else ""
-    return f"{first:.6g} J to {last:.6g} J, change {change:+.3g} J{share}"
+    return f"{first:.6g} J to {last:.6g} J, change {change:+.3g} J{share}", peak

@@ -164,6 +164,12 @@ def test_hard_steps_are_made_in_parts_and_energy_is_accounted_for(capsys):
     assert re.search(r"^substeps +\d hard steps were made in parts, up to \d+$", out, re.MULTILINE), out
     work = re.search(r"^work +Gravity ([-+.e\d]+) J\n +the scheme itself (took|gave) ([.e\d-]+) J$", out, re.MULTILINE)
     assert work and float(work[1]) > 0, out
+    assert "halve --dt" not in out
+    code, out, _ = run(capsys, "simulate", "chain:1", "--dt", "0.4", "--time", "2.0")
+    advice = re.search(
+        r"took [.\d]+ J\n +that is (\d+)% of .*: halve --dt, or take --scheme radau3$", out, re.MULTILINE
+    )
+    assert code == 0 and advice and int(advice[1]) > 2, out
 
 
 def test_info(capsys):
