@@ -123,7 +123,7 @@ def test_atom_and_all_derivatives(case):
 @pytest.mark.slow
 @pytest.mark.thorough
 @many(max_examples=1000, derandomize=False)
-@given(case=cases())
+@given(case=cases(NAMES))
 def test_atom_and_all_derivatives_long(case):
     check(case)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers import (
     DTYPE,
+    NAMES,
     TOL,
     assert_close,
     cases,
@@ -104,7 +105,7 @@ def test_transforms_and_fields(case):
 @pytest.mark.slow
 @pytest.mark.thorough
 @many(max_examples=500, derandomize=False)
-@given(case=cases())
+@given(case=cases(NAMES))
 def test_transforms_and_fields_long(case):
     check_transforms(case)
 
