@@ -207,7 +207,8 @@ def _is_root(settings: Settings, s: SolveState, t: _Trial, accept) -> jax.Array:
     """Whether the solve ends with the trial, or with the point before, where that is not accepted."""
     best = jnp.where(accept, t.norm, s.norm)
     at_rounding = t.tiny | (~accept & (best <= ROUNDING * settings.tolerance))
-    return ((s.iterations >= 0) & ((best <= settings.tolerance) | at_rounding)) | (best == 0)
+    corrected = (s.iterations >= 0) & ~s.again  # what comes again was no root the first time
+    return (corrected & ((best <= settings.tolerance) | at_rounding)) | (best == 0)
 
 
 def _matrix_is_wanted(problem: Problem, x) -> jax.Array | bool:

@@ -89,7 +89,7 @@ def test_mujoco(name):
         joint.attrib.pop("range", None)
         joint.set("limited", "false")
     text = ET.tostring(tree, encoding="unicode")
-    model, m = pbad.load(text), mujoco.MjModel.from_xml_string(text)
+    model, m = pbad.load(text, body_contact=False), mujoco.MjModel.from_xml_string(text)
     m.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONTACT
     d, rng = mujoco.MjData(m), np.random.default_rng(4)
     mujoco.mj_integratePos(m, d.qpos, 0.6 * rng.normal(size=m.nv), 1.0)
