@@ -115,7 +115,18 @@ def anvil() -> pbad.Model:
     return pbad.with_forces(model, *laws)
 
 
-@pytest.mark.parametrize("make", [machine, anvil])
+@functools.cache
+def bricks() -> pbad.Model:
+    """A box, and a cylinder that has sunk into its side."""
+    half, lying = Geom("box", (0.1, 0.1, 0.1)), Geom("cylinder", (0.1, 0.1), quaternion=(0.9, 0.1, 0.4, 0.2))
+    inertia = {"inertia": np.eye(3) * 0.1, "joints": [Joint("free")]}
+    bodies = [Body("box", 1.0, geoms=[half], **inertia)]
+    bodies.append(Body("can", 1.0, position=(0.19, 0.02, 0.03), geoms=[lying], **inertia))
+    model = pbad.build_model(bodies, dtype=DTYPE)
+    return pbad.with_forces(model, *forces.contact_between(model, [("box", "can")], stiffness=500.0, stick_speed=0.1))
+
+
+@pytest.mark.parametrize("make", [machine, anvil, bricks])
 def test_every_array_moves_a_step(make):
     model, rng = make(), np.random.default_rng(2)
     v = jnp.asarray(rng.normal(size=model.nv), DTYPE)
@@ -131,7 +142,7 @@ def test_every_array_moves_a_step(make):
     assert not idle
 
 
-@pytest.mark.parametrize("make", [machine, anvil])
+@pytest.mark.parametrize("make", [machine, anvil, bricks])
 def test_every_leaf_is_an_array_of_numbers(make):
     """Choices and indices are static; nothing else is differentiated, stacked or cast by mistake."""
     model = make()
@@ -143,4 +154,4 @@ def test_every_leaf_is_an_array_of_numbers(make):
 def test_every_force_is_looked_at():
     """All kinds that the library has."""
     kinds = {x for x in vars(forces).values() if isinstance(x, type) and hasattr(x, "load")} - {forces.Force}
-    assert kinds == {type(f) for make in (machine, anvil) for f in make().forces}
+    assert kinds == {type(f) for make in (machine, anvil, bricks) for f in make().forces}
