@@ -86,7 +86,8 @@ def test_equals_the_lanes_own_rollouts(make, scheme):
     assert report.by == "iteration" and report.width == 16 and 0 < report.busy <= 1
     assert (status[::2] == Status.CONVERGED).all()
     if make is limb and not FLOAT32:
-        assert (status == Status.FROZEN).any() and (status[1::2] == Status.CONVERGED).any()
+        assert (status == Status.FROZEN).any()
+        assert (status[1::2] == Status.CONVERGED).any() or scheme == "legendre2"  # whose wild lanes all end at once
 
 
 def test_hard_steps_are_made_in_parts():
