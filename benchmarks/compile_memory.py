@@ -73,7 +73,7 @@ class Worker:
             "trace_s": round(traced, 2),
             "compile_s": round(spent, 2),
             "cpu_s": round(cpu, 2),
-            "fusions": program.as_text().count(" fusion("),
+            "fusions": (program.as_text() or "").count(" fusion("),
             "temporary_bytes": temporary_bytes(program),
             "process_mib_before": before,
             "process_mib": resident(),
