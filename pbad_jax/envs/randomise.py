@@ -9,9 +9,8 @@ import jax.numpy as jnp
 from pbad_jax.checks import array
 from pbad_jax.envs.state import Params
 from pbad_jax.errors import OptionError
-from pbad_jax.forces.body_contact import BodyContact
+from pbad_jax.forces.contact_between import CONTACTS
 from pbad_jax.forces.drives import PDDrive
-from pbad_jax.forces.world_contact import Contact
 from pbad_jax.model.model import Model
 
 
@@ -69,7 +68,7 @@ def _other_masses(model: Model, key: jax.Array, bounds: tuple[float, float]) -> 
 
 
 def _other_friction(force, key: jax.Array, bounds: tuple[float, float]):
-    if not isinstance(force, Contact | BodyContact):
+    if not isinstance(force, CONTACTS):
         return force
     return dataclasses.replace(force, friction=force.friction * _factors(key, force.friction, bounds, ()))
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from pbad_jax.dynamics.instant import instant_of
 from pbad_jax.envs.task import Moment
-from pbad_jax.forces.body_contact import BodyContact
+from pbad_jax.forces.contact_between import CONTACTS
 from pbad_jax.forces.force import field_of
-from pbad_jax.forces.world_contact import Contact
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math.small import matmul, transpose
@@ -28,7 +27,7 @@ def contact_forces(m: Moment) -> jax.Array:
     at, n_links = instant_of(m.model, m.sim, m.control), m.model.topology.n_links
     field = jnp.zeros((n_links, 3, 4), m.model.dtype)
     for force in m.model.forces:
-        if isinstance(force, Contact | BodyContact):
+        if isinstance(force, CONTACTS):
             more = field_of(force.load(m.model, at), n_links)
             field = field if more is None else field - more  # of Σ f ⊗ u
     T = transforms.shift(at.T, transforms.center_of_mass(m.model, at.T))

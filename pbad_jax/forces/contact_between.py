@@ -10,9 +10,12 @@ from pbad_jax.errors import ModelError
 from pbad_jax.forces.body_contact import BodyContact, checked_pairs, geom_contact
 from pbad_jax.forces.convex_shapes import KINDS, ROUND
 from pbad_jax.forces.shape_contact import CORNERS, ShapeContact, convex_contact
+from pbad_jax.forces.world_contact import Contact
 from pbad_jax.model.model import Model
 
 MAX_CONTACTS = 32
+BETWEEN_BODIES = (BodyContact, ShapeContact)
+CONTACTS = (Contact, *BETWEEN_BODIES)  # what touches, whatever it is
 
 
 def contact_between(

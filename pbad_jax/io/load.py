@@ -27,8 +27,7 @@ from pbad_jax.errors import (
     UnsupportedFeatureWarning,
     printable,
 )
-from pbad_jax.forces.body_contact import BodyContact
-from pbad_jax.forces.shape_contact import ShapeContact
+from pbad_jax.forces.contact_between import BETWEEN_BODIES
 from pbad_jax.forces.with_forces import with_forces
 from pbad_jax.io import mjcf, mujoco_model, urdf
 from pbad_jax.io.safety import Budget, Node, Roots, cut, nearest, parse, read_bytes, serialise
@@ -181,7 +180,7 @@ def _build(file: str, prepared: mjcf.Prepared, converted: mujoco_model.Converted
             model = build_model(converted.bodies, name=name, inactive=inactive, dtype=dtype, **converted.arguments)
             made = [make(model) for make in converted.forces]
             forces = [force for x in made for force in (x if isinstance(x, tuple) else (x,))]
-            acting = [f for f in forces if body_contact or not isinstance(f, BodyContact | ShapeContact)]
+            acting = [f for f in forces if body_contact or not isinstance(f, BETWEEN_BODIES)]
             model = with_forces(model, *acting)
     except (ModelError, OptionError, np.linalg.LinAlgError, OverflowError) as e:
         raise ModelFileError(f"{file}: {e}") from e

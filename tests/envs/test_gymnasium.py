@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+from typing import Any
 
 import jax
 import numpy as np
@@ -10,7 +11,7 @@ from helpers import DTYPE
 
 import pbad_jax as pbad
 
-gymnasium = pytest.importorskip("gymnasium")
+gymnasium: Any = importlib.import_module("gymnasium")
 adapter = importlib.import_module("pbad_jax.envs.gymnasium")
 
 HOW = pbad.Options(dt=0.05, scheme="radau1", max_iterations=8)

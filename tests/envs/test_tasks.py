@@ -13,6 +13,8 @@ from helpers import DTYPE
 
 import pbad_jax as pbad
 from pbad_jax.envs import TASKS, Moment, sensors
+from pbad_jax.envs.randomise import randomised
+from pbad_jax.envs.state import Params
 from pbad_jax.envs.task import control_range
 
 pytestmark = [pytest.mark.float64, pytest.mark.filterwarnings("ignore")]
@@ -111,6 +113,29 @@ def arrive(their, after, control, frames) -> None:
 
 
 @pytest.mark.robots
+def test_contact_of_every_kind_is_sensed_and_randomised():
+    """A ball and a box in a box, a capsule in the ball: all three kinds between bodies."""
+    kinds = {"box": (0.1, 0.1, 0.1), "plate": (0.1, 0.1, 0.1), "ball": (0.1,), "rod": (0.1, 0.1)}
+    shape = dict(zip(kinds, ("box", "box", "sphere", "capsule")))
+    bodies = [
+        pbad.Body(n, 1.0, inertia=np.eye(3), position=(0.17 * i, 0, 0.02 * i), joints=[pbad.Joint("free")],
+                  geoms=[pbad.Geom(shape[n], kinds[n])])
+        for i, n in enumerate(kinds)
+    ]  # fmt: skip
+    model = pbad.build_model(bodies, dtype=DTYPE)
+    pairs = [("box", "plate"), ("plate", "ball"), ("ball", "rod")]
+    apart = [pbad.forces.contact_between(model, [pair], stiffness=500.0)[0] for pair in pairs]
+    state, none = pbad.make_state(model), jnp.zeros(0, DTYPE)
+    for force, pair in zip(apart, pairs):
+        own = pbad.with_forces(model, force)
+        wrench = np.asarray(sensors.contact_forces(Moment(own, state, state, none, none, jnp.ones((), DTYPE), None)))
+        touched = [model.body_names.index(n) for n in pair]
+        assert (np.linalg.norm(wrench[touched, 3:], axis=1) > 1.0).all(), pair
+        np.testing.assert_allclose(wrench.sum(0), 0, atol=1e-9)
+        other = randomised(Params(own, jnp.zeros((), jnp.int32)), 0, jax.random.key(0), friction=(0.5, 0.5))
+        np.testing.assert_allclose(other.model.forces[-1].friction, 0.5 * np.asarray(force.friction))
+
+
 def test_contact_forces_are_mujocos_wrenches():
     """Our forces, given to MuJoCo as forces on its bodies high in the air, are what its cfrc_ext says."""
     mujoco: Any = importlib.import_module("mujoco")
