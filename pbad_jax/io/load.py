@@ -89,7 +89,7 @@ def load(source, *, floating_base=False, unsupported="error", package_dirs=(), b
         package_dirs: folders from which meshes and includes may be read, and in which the packages of `package://`
             are looked up, besides the model's own. Meshes may also lie in a usual folder beside that: `../meshes`.
         body_contact: whether bodies touch one another, as the file says. Where that does not matter, False makes
-            steps cheaper, and a humanoid's compile in little more than half the time; the ground stays.
+            steps cheaper and compiling quicker; the ground stays.
         dtype: float32 or float64, as in `build_model`.
 
     Returns:
