@@ -235,7 +235,7 @@ def memory(links: int, scheme: str, caps: tuple[int, ...], lengths: tuple[int, .
 
 
 def plan(quick: bool) -> list[tuple]:
-    """The usual plan; `full` is what the README's table comes from."""
+    """The usual plan; `full` is what the table of docs/benchmarks.md comes from."""
     if quick:
         return [(functools.partial(measure, 2, (5,), ("radau1",)),)]
     cases = [functools.partial(measure, 5, (100,), OURS + RIVALS), functools.partial(measure, 10, (100, 1000), OURS)]

@@ -120,7 +120,7 @@ def test_the_plan_takes_less_than_an_hour():
     assert sum(s.minutes for s in suite.SCRIPTS) < 60
 
 
-def test_the_readme_says_what_the_results_say():
+def test_the_tables_say_what_the_results_say():
     words = [sys.executable, str(FOLDER / "readme_table.py"), "--check"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
