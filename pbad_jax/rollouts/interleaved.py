@@ -9,7 +9,6 @@ A commit takes kinematics and a mass matrix of all slots, so a pass goes on unti
 READY, or all, which is a step of every lane at a time.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -54,14 +53,21 @@ class Drive(NamedTuple):
     stops: bool = True
 
 
-class _Slot(NamedTuple):
-    """One trajectory in flight; no array of the model."""
+class _Flight(NamedTuple):
+    """One trajectory, and the step that it is about to make."""
 
-    lane: jax.Array  # () int32, which trajectory; past the last one where there is none
+    lane: jax.Array  # () int32, which; past the last one where there is none
     k: jax.Array  # () int32, rows it has written
     state: State
     carry: Any
     control: jax.Array
+    parts: substeps.Parts | None  # where the step may be made in parts
+
+
+class _Slot(NamedTuple):
+    """A trajectory, and a step or a part of one that is being solved; no array of the model."""
+
+    flight: _Flight
     start: StepStart
     eq: StageEquation
     direction: jax.Array  # (m,nv)
@@ -114,7 +120,7 @@ def run(
 
     scheme, config = scheme_of(options), resolve(options, model_of(0))
     assert isinstance(scheme, Scheme)
-    part = functools.partial(step.step_once, scheme, config, options.failed_gradient)
+    whole_only = options.on_failure == "freeze"
 
     @with_all_bits
     def iterated(model: Model, slot: _Slot, s: continuation.State) -> continuation.State:
@@ -122,82 +128,91 @@ def run(
         problem = searched(problem, slot.before)
         return continuation.iterate(problem, settings(problem), s)
 
-    def begin(lane, k, state: State, carry, wanted) -> _Slot:
+    def begin(lane, k, state: State, carry) -> _Flight:
         model = model_of(lane)
         control, carry = drive.begin(model, jnp.minimum(lane, n - 1), k, state, carry)
-        return begun(model, lane, k, state, carry, control, wanted)
+        parts = None if whole_only else substeps.none_yet(model, config, state)
+        return _Flight(lane, k, state, carry, control, parts)
+
+    def part_of(f: _Flight) -> tuple[State, jax.Array]:
+        return (f.state, dt) if f.parts is None else substeps.next_part(f.state, dt, f.parts)
 
     @with_all_bits
-    def begun(model: Model, lane, k, state: State, carry, control, wanted) -> _Slot:
-        s = step.prepare(config, model, control, dt, state)
-        status = jnp.where(wanted & (lane < n), s.status, jnp.int8(Status.FROZEN))
-        problem, status = collocation.begin(s.model, scheme, config, s.dt, s.start, s.state, status)
+    def seated(f: _Flight, wanted) -> _Slot:
+        start, length = part_of(f)
+        s = step.prepare(config, model_of(f.lane), f.control, length, start)
+        status = jnp.where(wanted & (f.lane < n), s.status, jnp.int8(Status.FROZEN))
+        problem, status, _ = collocation.begin(s.model, scheme, config, s.dt, s.start, s.state, status)
         solve = continuation.init(searched(problem, status), status=status)
-        return _Slot(lane, k, state, carry, control, s.start, problem.eq, problem.direction, status, solve)
+        return _Slot(f, s.start, problem.eq, problem.direction, status, solve)
 
     @with_all_bits
-    def stepped(model: Model, slot: _Slot, ready) -> tuple[State, StepInfo]:
-        s = step.prepare_again(model, slot.control, dt, slot.state, slot.start, slot.before)
+    def attempted(model: Model, slot: _Slot, ready) -> tuple[State, StepInfo]:
+        start, length = part_of(slot.flight)
+        s = step.prepare_again(model, slot.flight.control, length, start, slot.start, slot.before)
         status = jnp.where(ready, slot.solve.status, jnp.int8(Status.FROZEN))
         found = slot.solve._replace(status=status, iterations=jnp.where(ready, slot.solve.iterations, 0))
         problem = problem_of(s.model, scheme, config, slot.start, slot.eq, slot.direction)
         ended = collocation.end(scheme, problem, found)
-        whole = step.finish(config, options.failed_gradient, slot.state, s, ended)
-        if options.on_failure == "freeze":
-            return whole
-        return substeps.in_parts(part, options.failed_gradient, model, slot.control, dt, slot.state, whole)
+        return step.finish(config, options.failed_gradient, start, s, ended)
 
-    def end(slot: _Slot, ready) -> tuple[Ended, jax.Array]:
-        model = model_of(slot.lane)
-        after, info = stepped(model, slot, ready)
-        lane = jnp.minimum(slot.lane, n - 1)
-        ended = drive.end(model, lane, slot.k, slot.state, slot.control, after, info, slot.carry)
-        return ended, jnp.asarray(drive.stops) & (info.status == Status.FROZEN)
+    def end(slot: _Slot, ready) -> tuple[Ended, jax.Array, Any, jax.Array]:
+        """What has become of a step, whether its lane stops; its parts, and whether there are no more to make."""
+        f, model, made = slot.flight, model_of(slot.flight.lane), jnp.ones((), bool)
+        after, info = attempted(model, slot, ready)
+        parts = None
+        if f.parts is not None:
+            parts = substeps.joined(f.parts, after, info)
+            made = ~substeps.go_on(parts)
+            after, info = substeps.outcome(f.state, dt, parts)
+        ended = drive.end(model, jnp.minimum(f.lane, n - 1), f.k, f.state, f.control, after, info, f.carry)
+        return ended, jnp.asarray(drive.stops) & (info.status == Status.FROZEN), parts, made
 
     def first_of(lane):
         return jax.tree.map(lambda x: x[jnp.minimum(lane, n - 1)], (states, carry))
 
     def commit(f: _BatchState) -> _BatchState:
         slots, passes, used = _until_ready(iterated, model_of, axes, f, n, fraction)
-        taken = slots.lane < n
+        old, taken = slots.flight, slots.flight.lane < n
         ready = (slots.solve.status != lm.RUNNING) & taken
-        ended, stopped = jax.vmap(end)(slots, ready)
-        place = jnp.where(ready & ended.complete, slots.lane, n)
+        ended, stopped, parts, made = jax.vmap(end)(slots, ready)
+        made &= ready
+        place = jnp.where(made & ended.complete, old.lane, n)
 
         def put(all, x):
-            return all.at[place, slots.k].set(x, mode="drop")
+            return all.at[place, old.k].set(x, mode="drop")
 
         written = jax.tree.map(put, f.written, ended.row)
-        k = slots.k + ended.complete
-        over = ready & ((k >= rows) | stopped)
+        k = old.k + ended.complete
+        over = made & ((k >= rows) | stopped)
         free = over | ~taken
-        lane = jnp.where(free, jnp.minimum(f.waiting + jnp.cumsum(free) - 1, n), slots.lane).astype(jnp.int32)
+        lane = jnp.where(free, jnp.minimum(f.waiting + jnp.cumsum(free) - 1, n), old.lane).astype(jnp.int32)
         after = (ended.state, ended.carry)
-        wanted = ready | free
         going, carried = where(free, first_of(lane), after)
-        fresh = jax.vmap(begin)(lane, jnp.where(free, 0, k), going, carried, wanted)
+        next_step = jax.vmap(begin)(lane, jnp.where(free, 0, k), going, carried)
+        flights = where(made | free, next_step, old._replace(parts=parts))
+        fresh = jax.vmap(seated)(flights, ready | free)
         waiting = jnp.minimum(f.waiting + jnp.sum(free), n).astype(jnp.int32)
-        last = f.last.at[place].set(slots.k, mode="drop")
-        gone = jnp.where(over, slots.lane, n)
+        last = f.last.at[place].set(old.k, mode="drop")
+        gone = jnp.where(over, old.lane, n)
         ends = jax.tree.map(lambda all, x: all.at[gone].set(x, mode="drop"), f.ends, after)
         rounds = f.rounds + jnp.any(ready)
-        return _BatchState(where(wanted, fresh, slots), waiting, written, ends, last, passes, rounds, used)
+        return _BatchState(where(ready | free, fresh, slots), waiting, written, ends, last, passes, rounds, used)
 
     def all_free() -> _Slot:
         """Slots without a trajectory: the first commit gives them theirs, so that `begin` is compiled once."""
         lane = jnp.full(width, n, jnp.int32)
         state, first_carry = first_of(lane)
-        shapes = jax.eval_shape(jax.vmap(begin), lane, lane, state, first_carry, lane < n)
-        rest = shapes._replace(lane=None, state=None, carry=None)
-        rest = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), rest)
-        return rest._replace(lane=lane, state=state, carry=first_carry)
+        shapes = jax.eval_shape(jax.vmap(lambda *x: seated(begin(*x), x[0] < n)), lane, lane, state, first_carry)
+        slots = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return slots._replace(flight=slots.flight._replace(lane=lane, state=state, carry=first_carry))
 
     slots = all_free()
     shapes = jax.eval_shape(jax.vmap(end), slots, jnp.ones(width, bool))[0].row
     written = jax.tree.map(lambda x: jnp.zeros((n, rows, *x.shape[1:]), x.dtype), shapes)
     none, last = jnp.zeros((), jnp.int32), jnp.zeros(n, jnp.int32)
     flight = _BatchState(slots, none, written, (states, carry), last, none, none, jnp.zeros(width, jnp.int32))
-    flight = jax.lax.while_loop(lambda f: (f.waiting < n) | jnp.any(f.slots.lane < n), commit, flight)
+    flight = jax.lax.while_loop(lambda f: (f.waiting < n) | jnp.any(f.slots.flight.lane < n), commit, flight)
     written = _filled(flight.written, flight.last, rows) if drive.stops else flight.written
     busy = jnp.mean(flight.used.astype(model.dtype)) / jnp.maximum(1, flight.passes)
     return written, *flight.ends, (flight.passes, flight.rounds, busy)
@@ -207,11 +222,12 @@ def _until_ready(
     iterated: Callable, model_of: Callable, axes: Any, f: _BatchState, n: int, fraction: float
 ) -> tuple[_Slot, jax.Array, jax.Array]:
     """Iterate all slots until enough of them can commit: the slots, all passes so far, and iterations of each."""
-    here, each = model_of(f.slots.lane), jax.vmap(iterated, (axes, 0, 0))
+    lane = f.slots.flight.lane
+    here, each = model_of(lane), jax.vmap(iterated, (axes, 0, 0))
 
     def go_on(c):
         running = jnp.sum(c[0].status == lm.RUNNING)
-        flying = jnp.sum(f.slots.lane < n)
+        flying = jnp.sum(lane < n)
         return (running > 0) & (flying - running < fraction * flying)
 
     def one(c):

@@ -119,6 +119,15 @@ def of_one_attempt(problem: Problem, attempt: lm.SolveState) -> State:
     return running._replace(attempt=attempt, h_done=done, iterations=attempt.iterations, status=attempt.status)
 
 
+def ended(problem: Problem, x: Any, *, status: jax.Array | int) -> State:
+    """As after a solve whose root x is known; `status` other than RUNNING: as after one that did not run."""
+    status = jnp.where(status == lm.RUNNING, jnp.int8(Status.CONVERGED), status)
+    attempt = lm.init(problem, x, status=status)
+    attempt = attempt._replace(norm=jnp.zeros_like(attempt.norm), iterations=jnp.zeros_like(attempt.iterations))
+    s = init(problem, status=status)
+    return s._replace(attempt=attempt, h_done=jnp.where(status == Status.CONVERGED, s.h, s.h_done))
+
+
 def solve(problem: Problem, settings: lm.Settings, *, status: jax.Array | int) -> State:
     """Iterate until no longer RUNNING; of many lanes (vmap) none waits for the slowest."""
 

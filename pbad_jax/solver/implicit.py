@@ -1,4 +1,4 @@
-"""The derivative of a root, by the implicit function theorem. Knows no physics.
+"""The derivative of a root, by the implicit function theorem, and of what has been found. Knows no physics.
 
 At r(x; θ) = 0 a change dθ moves the root along the retraction by
 
@@ -8,8 +8,9 @@ How the root was found plays no part: no loop is unrolled, and what has to be ke
 rule is linear in dθ, so JAX transposes it for reverse mode; and since the root inside the rule carries the rule again,
 it can be differentiated as often as J and r can.
 
-`root` is a primitive of its own. With jax.custom_jvp second derivatives through jax.lax.scan would be wrong without a
-word: what scan takes out of its loop is evaluated without the rule (JaxprTrace.process_custom_jvp_call, jax 0.10).
+`root` and `known` are a primitive of their own. With jax.custom_jvp second derivatives through jax.lax.scan would be
+wrong without a word: what scan takes out of its loop is evaluated without the rule (JaxprTrace.process_custom_jvp_call,
+jax 0.10).
 """
 
 import functools
@@ -27,8 +28,8 @@ from pbad_jax.solver.problem import Problem
 
 KEPT = "root"  # the name of what reverse mode keeps of a solve, for jax.checkpoint policies
 
-_root_p = Primitive("implicit_root")
-_root_p.multiple_results = True
+_found_p = Primitive("implicit_root")
+_found_p.multiple_results = True
 
 
 def root(problem: Problem, x: Any, good: jax.Array) -> Any:
@@ -37,9 +38,29 @@ def root(problem: Problem, x: Any, good: jax.Array) -> Any:
     Where it is not `good` it has no derivative, and no matrix that could be singular is factored: so it touches no
     other lane.
     """
-    leaves, tree = jax.tree.flatten(((problem, good), x))
-    found = _root_p.bind(*leaves, tree=tree, n=len(jax.tree.leaves(x)), lanes=())
+    return _found(_change_of_root, (problem, good), x)
+
+
+def known(f: Callable, theta: Any, value: Any) -> Any:
+    """f(θ), whose `value` has been found in another way, with the derivative of f: f is evaluated only for that."""
+    return _found(functools.partial(_change_of_function, f), theta, value)
+
+
+def _found(change: Callable, theta: Any, x: Any) -> Any:
+    """x with the derivative `change`: (mapped, θ, x, dθ) -> dx, linear in dθ; `mapped(f, θ, ...)` is f of all lanes."""
+    leaves, tree = jax.tree.flatten((theta, x))
+    found = _found_p.bind(*leaves, change=change, tree=tree, n=len(jax.tree.leaves(x)), lanes=())
     return jax.tree.unflatten(jax.tree.structure(x), found)
+
+
+def _change_of_root(mapped: Callable, theta, x, change):
+    _, r = jax.jvp(lambda t: mapped(_residual, t, x), (theta,), (change,))
+    delta = -mapped(_solve, theta, x, r)
+    return jax.jvp(lambda d: mapped(_retract, theta, x, d), (jnp.zeros_like(delta),), (delta,))[1]
+
+
+def _change_of_function(f: Callable, mapped: Callable, theta, x, change):
+    return jax.jvp(lambda t: mapped(lambda t, _: f(t), t, x), (theta,), (change,))[1]
 
 
 def _residual(theta, x):
@@ -57,50 +78,47 @@ def _retract(theta, x, delta):
     return problem.retract(x, delta)
 
 
-def _mapped(f: Callable, lanes: tuple, theta, *rest):
+def _mapped(lanes: tuple, f: Callable, theta, *rest):
     """`f` over the lanes that θ and the rest have; `lanes`: axes of θ's leaves in each vmap, the innermost first."""
     if not lanes:
         return f(theta, *rest)
     leaves, tree = jax.tree.flatten(theta)
     axes = (list(lanes[-1]),) + (0,) * len(rest)
-    each = lambda leaves, *rest: _mapped(f, lanes[:-1], jax.tree.unflatten(tree, leaves), *rest)  # noqa: E731
+    each = lambda leaves, *rest: _mapped(lanes[:-1], f, jax.tree.unflatten(tree, leaves), *rest)  # noqa: E731
     return jax.vmap(each, axes)(leaves, *rest)
 
 
-def _root_of(*leaves, tree, n, lanes):
+def _found_of(*leaves, change, tree, n, lanes):
     """The last n leaves: those of x."""
-    del tree, lanes
+    del change, tree, lanes
     return list(leaves[len(leaves) - n :])
 
 
 @with_all_bits
-def _jvp(leaves, tangents, *, tree, n, lanes):
-    found = _root_p.bind(*leaves, tree=tree, n=n, lanes=lanes)
+def _jvp(leaves, tangents, *, change, tree, n, lanes):
+    found = _found_p.bind(*leaves, change=change, tree=tree, n=n, lanes=lanes)
     theta, _ = jax.tree.unflatten(tree, leaves)
     x = jax.tree.unflatten(tree.children()[1], found)
-    change = [ad.instantiate_zeros(t) for t in tangents[: len(leaves) - n]]
-    change = jax.tree.unflatten(tree.children()[0], change)
-    _, change = jax.jvp(lambda t: _mapped(_residual, lanes, t, x), (theta,), (change,))
-    delta = -_mapped(_solve, lanes, theta, x, change)
-    _, moved = jax.jvp(lambda d: _mapped(_retract, lanes, theta, x, d), (jnp.zeros_like(delta),), (delta,))
-    return found, jax.tree.leaves(moved)
+    dtheta = [ad.instantiate_zeros(t) for t in tangents[: len(leaves) - n]]
+    dtheta = jax.tree.unflatten(tree.children()[0], dtheta)
+    return found, jax.tree.leaves(change(functools.partial(_mapped, lanes), theta, x, dtheta))
 
 
-def _batch(leaves, axes, *, tree, n, lanes):
+def _batch(leaves, axes, *, change, tree, n, lanes):
     """Lanes: the same with its functions mapped over them."""
     size = next(x.shape[a] for x, a in zip(leaves, axes) if a is not None)
     leaves = [x if a is None else jnp.moveaxis(x, a, 0) for x, a in zip(leaves, axes)]
     k = len(leaves) - n
     leaves[k:] = [jnp.broadcast_to(x, (size, *x.shape)) if a is None else x for x, a in zip(leaves[k:], axes[k:])]
     more = tuple(None if a is None else 0 for a in axes[:k])
-    return _root_p.bind(*leaves, tree=tree, n=n, lanes=(*lanes, more)), [0] * n
+    return _found_p.bind(*leaves, change=change, tree=tree, n=n, lanes=(*lanes, more)), [0] * n
 
 
-_root_p.def_impl(_root_of)
-_root_p.def_abstract_eval(_root_of)
-mlir.register_lowering(_root_p, mlir.lower_fun(_root_of, multiple_results=True))
-ad.primitive_jvps[_root_p] = _jvp
-batching.primitive_batchers[_root_p] = _batch
+_found_p.def_impl(_found_of)
+_found_p.def_abstract_eval(_found_of)
+mlir.register_lowering(_found_p, mlir.lower_fun(_found_of, multiple_results=True))
+ad.primitive_jvps[_found_p] = _jvp
+batching.primitive_batchers[_found_p] = _batch
 
 
 def constant(x: Any, good: jax.Array, derivative: str) -> Any:

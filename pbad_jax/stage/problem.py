@@ -212,13 +212,15 @@ def searched(problem: StageProblem, status) -> StageProblem:
     return dataclasses.replace(problem, direction=jnp.where(status == lm.RUNNING, problem.direction, 0.0))
 
 
-def find(problem: StageProblem, status) -> continuation.State:
+def find(problem: StageProblem, status, known: Any = None) -> continuation.State:
     """The increments z (m,nq) at which the residual vanishes, without derivatives; see `root`.
 
     Args:
-        problem: what. status: RUNNING, or a Status to be passed through.
+        problem: what. status: RUNNING, or a Status to be passed through. known: z where it has been found before.
     """
     problem = searched(problem, status)
+    if known is not None:
+        return continuation.ended(problem, known, status=status)
     if problem.config.method == "lbfgs":
         return continuation.of_one_attempt(problem, lbfgs.solve(problem, settings(problem), status=status))
     return continuation.solve(problem, settings(problem), status=status)
@@ -237,7 +239,7 @@ def root(problem: StageProblem, z: jax.Array, good: jax.Array) -> jax.Array:
     return jnp.where(good, implicit.root(theta, z, good), z)
 
 
-def solve(problem: StageProblem, status) -> tuple[continuation.State, jax.Array]:
+def solve(problem: StageProblem, status, known: Any = None) -> tuple[continuation.State, jax.Array]:
     """`find`, and the `root` that was found."""
-    found = find(problem, status)
+    found = find(problem, status, known)
     return found, root(problem, found.attempt.x, found.status == Status.CONVERGED)

@@ -1,6 +1,6 @@
 """What a method has found for one step, in figures that a StepInfo is made of."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,14 @@ from pbad_jax.solver import continuation
 from pbad_jax.stage.problem import StageProblem, residual_scale
 
 POWER_ITERATIONS = 8
+
+
+class Roots(NamedTuple):
+    """All that was solved for in a step, increments (m,nq) each, or (): what its derivative is taken at."""
+
+    before: Any = ()  # the history node, or the step that finds the impulse
+    stages: Any = ()
+    closing: Any = ()  # the impulse at the end
 
 
 class StepResult(NamedTuple):
@@ -27,9 +35,10 @@ class StepResult(NamedTuple):
     worst: jax.Array  # () int32, the degree of freedom that the last Newton correction moves most
     work: jax.Array  # (nforces,) J; (0,) unless asked for
     condition: jax.Array  # () of the Newton matrix; NaN unless asked for
+    roots: Roots
 
 
-def step_result(problem: StageProblem, found: continuation.State, z, v, history, work) -> StepResult:
+def step_result(problem: StageProblem, found: continuation.State, z, v, history, work, roots: Roots) -> StepResult:
     """The StepResult of a step that needed one solve."""
     attempt = found.attempt
     move = jnp.max(jnp.abs(attempt.newton.reshape(-1, problem.model.nv)), axis=0)
@@ -48,6 +57,7 @@ def step_result(problem: StageProblem, found: continuation.State, z, v, history,
         worst=jnp.argmax(move).astype(jnp.int32),
         work=work,
         condition=_condition(problem, attempt.J, attempt.r.size) if problem.keeps_matrix else unknown,
+        roots=roots,
     )
 
 

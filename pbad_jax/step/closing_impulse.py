@@ -72,7 +72,7 @@ def divided(impulse: jax.Array) -> jax.Array:
     return SHARE * impulse + (1 - 2 * SHARE)
 
 
-def after_closing_impulse(problem: StageProblem, found: StepResult) -> StepResult:
+def after_closing_impulse(problem: StageProblem, found: StepResult, known: Any = None) -> StepResult:
     """What was found of a step, with the velocities after the share of the impulse at its end."""
     model, dt = problem.model, problem.eq.dt
     good = found.status == Status.CONVERGED
@@ -85,7 +85,7 @@ def after_closing_impulse(problem: StageProblem, found: StepResult) -> StepResul
     functions = {"evaluate": _evaluate, "matrix_of": _matrix, "modelled_of": _modelled, "has_branches": False}
     near = None if start.near is None else tuple(x for x, f in zip(start.near, model.forces) if acts_at(f) == "step")
     closing = StageProblem(once, dataclasses.replace(start, near=near), eq, dt * start.v[None], newton, **functions)
-    ended, z = solve(closing, jnp.where(good, jnp.int8(lm.RUNNING), found.status))
+    ended, z = solve(closing, jnp.where(good, jnp.int8(lm.RUNNING), found.status), known)
     v = start.v + _gained(model, _change(model, start, dt, z)) / dt
     work = found.work
     if problem.config.account:
@@ -98,6 +98,7 @@ def after_closing_impulse(problem: StageProblem, found: StepResult) -> StepResul
         iterations=found.iterations + ended.iterations,
         residual=jnp.where(good, residual, found.residual),
         work=work,
+        roots=found.roots._replace(closing=ended.attempt.x),
     )
 
 

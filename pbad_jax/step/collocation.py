@@ -4,6 +4,7 @@ Read next: step/step.py.
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,29 +21,47 @@ from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.branch import is_continuous
 from pbad_jax.stage.equation import StageEquation, StepStart
 from pbad_jax.stage.problem import SolverConfig, StageProblem, find, root
-from pbad_jax.stage.result import StepResult, step_result
+from pbad_jax.stage.result import Roots, StepResult, step_result
 from pbad_jax.stage.work import impulse_work, stage_work
 from pbad_jax.step.closing_impulse import after_closing_impulse, divided, impulse_work_before, is_closed_by_one
 
 
-def step(model: Model, scheme: Scheme, config: SolverConfig, dt, start: StepStart, state: State, status) -> StepResult:
+def step(
+    model: Model,
+    scheme: Scheme,
+    config: SolverConfig,
+    dt,
+    start: StepStart,
+    state: State,
+    status,
+    known: Roots | None = None,
+) -> StepResult:
     """All stages at once; before them, at the first step, the history node of schemes that have one."""
-    problem, status = begin(model, scheme, config, dt, start, state, status)
-    return end(scheme, problem, find(problem, status))
+    problem, status, before = begin(model, scheme, config, dt, start, state, status, known)
+    found = find(problem, status, known and known.stages)
+    return end(scheme, problem, found, before, known)
 
 
 def begin(
-    model: Model, scheme: Scheme, config: SolverConfig, dt, start: StepStart, state: State, status
-) -> tuple[StageProblem, jax.Array]:
-    """What is to be solved, and RUNNING or a Status to be passed through."""
-    z_h = None
+    model: Model,
+    scheme: Scheme,
+    config: SolverConfig,
+    dt,
+    start: StepStart,
+    state: State,
+    status,
+    known: Roots | None = None,
+) -> tuple[StageProblem, jax.Array, Any]:
+    """What is to be solved, RUNNING or a Status to be passed through, and what was solved before."""
+    z_h, before = None, ()
     if scheme.has_history:
-        z_h, status = _history(model, scheme, config, dt, start, state, status)
+        z_h, status, before = _history(model, scheme, config, dt, start, state, status, known)
     eq = equation.collocation(model, scheme, dt, start, z_h)
     if is_closed_by_one(model, scheme):
         assert eq.impulse is not None
         eq = eq._replace(impulse=divided(eq.impulse))
-    return problem_of(model, scheme, config, start, eq, predictor.along_last_step(model, scheme, eq, state)), status
+    direction = predictor.along_last_step(model, scheme, eq, state)
+    return problem_of(model, scheme, config, start, eq, direction), status, before
 
 
 def problem_of(
@@ -52,10 +71,12 @@ def problem_of(
     return StageProblem(model, start, eq, direction, config, scheme.C, follows_from_zero=not scheme.has_history)
 
 
-def end(scheme: Scheme, problem: StageProblem, found: continuation.State) -> StepResult:
+def end(
+    scheme: Scheme, problem: StageProblem, found: continuation.State, before: Any = (), known: Roots | None = None
+) -> StepResult:
     """All that comes after the solve."""
     model, start, eq, config = problem.model, problem.start, problem.eq, problem.config
-    if scheme.has_history and config.retry and config.method == "lm":
+    if scheme.has_history and config.retry and config.method == "lm" and known is None:
         found = _from_radau(problem, found)
     closed = is_closed_by_one(model, scheme)
     z = root(problem, found.attempt.x, found.status == Status.CONVERGED)
@@ -66,12 +87,14 @@ def end(scheme: Scheme, problem: StageProblem, found: continuation.State) -> Ste
     if config.account:
         work = jnp.asarray(scheme.weights, start.q.dtype) @ stage_work(model, start, eq, st)
         work = work + (impulse_work_before(model, start, eq.dt, st) if closed else impulse_work(model, start, eq, st))
-    result = step_result(problem, found, z[-1], v, history, work)
-    return after_closing_impulse(problem, result) if closed else result
+    result = step_result(problem, found, z[-1], v, history, work, Roots(before, found.attempt.x))
+    return after_closing_impulse(problem, result, known and known.closing) if closed else result
 
 
-def _history(model: Model, scheme: Scheme, config: SolverConfig, dt, start: StepStart, state: State, status):
-    """Increment (nq,) of the history node: the state's, or before the first step made from (q, v); and the status.
+def _history(
+    model: Model, scheme: Scheme, config: SolverConfig, dt, start: StepStart, state: State, status, known_roots
+):
+    """Increment (nq,) of the history node: the state's, or before the first step made from (q, v); status and root.
 
     "matched": a step backwards to the node with radau, of at least the scheme's order. "linear": q + h v, literally.
     """
@@ -81,7 +104,7 @@ def _history(model: Model, scheme: Scheme, config: SolverConfig, dt, start: Step
     status = jnp.where(apart & (status == lm.RUNNING), jnp.int8(Status.BRANCH), status)
     if scheme.start == "linear":
         plus = manifold.retract(model, manifold.identity_increment(model), h * state.v)
-        return jnp.where(state.has_history, known, plus), status
+        return jnp.where(state.has_history, known, plus), status, ()
     backwards = radau(3 if scheme.order > 3 else 2)
     dense = "parallel" if config.recurrence == "sweeps" else config.recurrence
     newton = config._replace(method="lm", objective="root", recurrence=dense)
@@ -100,10 +123,13 @@ def _history(model: Model, scheme: Scheme, config: SolverConfig, dt, start: Step
         return jnp.broadcast_to(manifold.identity_increment(model), (backwards.m, model.nq)), status
 
     missing = ~state.has_history & (status == lm.RUNNING)
-    z, after = cond_if_any(missing, none, made, *jax.lax.stop_gradient((model, start, status, h)))
+    if known_roots is None:
+        z, after = cond_if_any(missing, none, made, *jax.lax.stop_gradient((model, start, status, h)))
+    else:
+        z, after = known_roots.before, status
     begun = dataclasses.replace(start, recurrence=dense)
     attached = lambda z: root(problem_at(model, begun, h), z, after == status)[-1]  # noqa: E731
-    return jax.lax.cond(missing, attached, lambda z: known, z), after
+    return jax.lax.cond(missing, attached, lambda z: known, z), after, z
 
 
 def _from_radau(problem: StageProblem, found: continuation.State) -> continuation.State:

@@ -23,7 +23,7 @@ from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.branch import is_continuous
 from pbad_jax.stage.equation import StageEquation, StepStart
 from pbad_jax.stage.problem import SolverConfig, StageProblem, solve
-from pbad_jax.stage.result import StepResult, step_result
+from pbad_jax.stage.result import Roots, StepResult, step_result
 from pbad_jax.stage.work import stage_work
 from pbad_jax.step.impulse import Impulse, apply_impulses
 
@@ -46,10 +46,20 @@ class _Done(NamedTuple):
     z: jax.Array
     v: jax.Array
     a: jax.Array
+    roots: jax.Array  # (s,1,nq)
     outcome: StepResult
 
 
-def step(model: Model, scheme: Dirk, config: SolverConfig, dt, start: StepStart, state: State, status) -> StepResult:
+def step(
+    model: Model,
+    scheme: Dirk,
+    config: SolverConfig,
+    dt,
+    start: StepStart,
+    state: State,
+    status,
+    known: Roots | None = None,
+) -> StepResult:
     """The stages in turn, in one compiled loop; the last one is the end of the step."""
     del state
     dtype, n = start.q.dtype, len(scheme.A)
@@ -57,9 +67,11 @@ def step(model: Model, scheme: Dirk, config: SolverConfig, dt, start: StepStart,
     last = jnp.concatenate([jnp.zeros(1, dtype), nodes[:-1]])
     lower, weights = jnp.asarray(np.tril(scheme.A, -1), dtype), jnp.asarray(scheme.A[-1], dtype)
     table = _Table(lower, nodes, last, weights, scheme.gamma)
-    kick = apply_impulses(model, config, dt, start, status)
+    kick = apply_impulses(model, config, dt, start, status, known and known.before)
     start, first = kick.start, _before(model, config, kick, n)
-    out = jax.lax.fori_loop(0, n, lambda i, done: _stage(model, table, config, dt, start, i, done), first).outcome
+    stages = known and known.stages
+    done = jax.lax.fori_loop(0, n, lambda i, done: _stage(model, table, config, dt, start, i, done, stages), first)
+    out = done.outcome._replace(roots=Roots(kick.root, done.roots))
     return out._replace(status=jnp.where(out.status == lm.RUNNING, jnp.int8(Status.CONVERGED), out.status))
 
 
@@ -79,8 +91,10 @@ def _before(model: Model, config: SolverConfig, kick: Impulse, n: int) -> _Done:
         worst=jnp.zeros((), jnp.int32),
         work=kick.work,
         condition=jnp.zeros((), dtype),
+        roots=Roots(),
     )
-    return _Done(fields, fields, identity, s.v, jnp.zeros_like(s.v), none)
+    roots = jnp.zeros((n, 1, model.nq), dtype)
+    return _Done(fields, fields, identity, s.v, jnp.zeros_like(s.v), roots, none)
 
 
 def _equation(table: _Table, dt, start: StepStart, i, done: _Done) -> StageEquation:
@@ -105,12 +119,14 @@ def _equation(table: _Table, dt, start: StepStart, i, done: _Done) -> StageEquat
     )
 
 
-def _stage(model: Model, table: _Table, config: SolverConfig, dt, start: StepStart, i, done: _Done) -> _Done:
+def _stage(
+    model: Model, table: _Table, config: SolverConfig, dt, start: StepStart, i, done: _Done, known: jax.Array | None
+) -> _Done:
     """Solve stage i, and note its rate and its acceleration for those that follow."""
     eq = _equation(table, dt, start, i, done)
     direction = predictor.after_last_stage(model, (table.nodes[i] - table.last[i]) * dt, done.z, done.v, done.a)
     problem = StageProblem(model, start, eq, direction, config)
-    found, stage = solve(problem, done.outcome.status)
+    found, stage = solve(problem, done.outcome.status, None if known is None else known[i])
 
     st, z = equation.stages(model, start, stage), stage[0]
     v, f, mass = equation.end_velocity(model, start, eq, st)
@@ -122,8 +138,9 @@ def _stage(model: Model, table: _Table, config: SolverConfig, dt, start: StepSta
     if config.account:
         work = work + table.weights[i] * stage_work(model, start, eq, st)[0]
     smooth = is_continuous(model, table.nodes[i] * dt, start.v, z, v)
-    ended = _together(done.outcome, step_result(problem, found, z, v, start.q, work), smooth)
-    return _Done(_put(done.rates, i, rate, dt), _put(done.accelerations, i, second, dt**2), z, v, a, ended)
+    ended = _together(done.outcome, step_result(problem, found, z, v, start.q, work, Roots()), smooth)
+    rates, accelerations = _put(done.rates, i, rate, dt), _put(done.accelerations, i, second, dt**2)
+    return _Done(rates, accelerations, z, v, a, done.roots.at[i].set(found.attempt.x), ended)
 
 
 def _acceleration(

@@ -6,7 +6,7 @@ that here, unlike with radau, the force belongs to a configuration nearby: to O(
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,17 +32,18 @@ class Impulse(NamedTuple):
     status: jax.Array
     iterations: jax.Array
     work: jax.Array  # (nforces,) J; (0,) unless asked for
+    root: Any  # () where nothing was solved
 
 
-def apply_impulses(model: Model, config: SolverConfig, dt, start: StepStart, status) -> Impulse:
+def apply_impulses(model: Model, config: SolverConfig, dt, start: StepStart, status, known: Any = None) -> Impulse:
     """V_k changed by the forces that act once a step; nothing where there are none."""
     none = jnp.zeros(len(model.forces) if config.account else 0, start.q.dtype)
     if not acting(model, "step"):
-        return Impulse(start, jnp.asarray(status, jnp.int8), jnp.zeros((), jnp.int32), none)
+        return Impulse(start, jnp.asarray(status, jnp.int8), jnp.zeros((), jnp.int32), none, ())
     scheme = radau(1) if config.recurrence == "sweeps" else radau(2)
     eq = equation.collocation(model, scheme, dt, start, None)
     newton, direction = config._replace(method="lm", objective="root"), predictor.straight(eq.nodes, dt, start.v)
-    found, z = solve(StageProblem(model, start, eq, direction, newton, scheme.C), status)
+    found, z = solve(StageProblem(model, start, eq, direction, newton, scheme.C), status, known)
     st = equation.stages(model, start, z)
     load = equation.end_load(model, start, eq.nodes[-1], st, dt)
     force = generalised_force(model, start.frames, load, recurrence=config.recurrence)
@@ -51,4 +52,5 @@ def apply_impulses(model: Model, config: SolverConfig, dt, start: StepStart, sta
     V = Field(transforms.velocity_field(model, start.frames, v), joint_field.rate(model, v))
     after = dataclasses.replace(start, v=v, V=V)
     solved = found.status == Status.CONVERGED
-    return Impulse(after, jnp.where(solved, jnp.asarray(status, jnp.int8), found.status), found.iterations, work)
+    status = jnp.where(solved, jnp.asarray(status, jnp.int8), found.status)
+    return Impulse(after, status, found.iterations, work, found.attempt.x)

@@ -134,6 +134,25 @@ class StepInfo:
         return f"StepInfo({'; '.join(parts)})"
 
 
+def nothing_yet(model: Model, account: bool, condition: bool) -> StepInfo:
+    """Of no step: every figure zero, those of an account and a condition where they are asked for."""
+    number, count = jnp.zeros((), model.dtype), jnp.zeros((), jnp.int32)
+    return StepInfo(
+        status=jnp.zeros((), jnp.int8),
+        iterations=count,
+        residual=number,
+        reached=number,
+        damping=number,
+        substeps=count,
+        worst=count,
+        grad_ok=jnp.zeros((), bool),
+        work=jnp.zeros(len(model.forces), model.dtype) if account else None,
+        numerical_work=number if account else None,
+        condition=number if condition else None,
+        **names(model),
+    )
+
+
 def names(model: Model) -> dict[str, tuple[str, ...]]:
     """The names that every StepInfo of this model carries."""
     return {"dofs": _dof_names(model.topology), "forces": tuple(type(f).__name__ for f in model.forces)}

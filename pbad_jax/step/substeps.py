@@ -1,7 +1,11 @@
-"""A step in parts where it cannot be made whole: the fallback `on_failure="substep"`."""
+"""A step in parts where it cannot be made whole: the fallback `on_failure="substep"`.
+
+The first part is the whole step, so that an easy step costs what it costs without. After a failure the next part is
+half as long, after a success it may double again. A scheme with history starts afresh in the parts, because its nodes
+must be equidistant.
+"""
 
 import dataclasses
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -10,88 +14,82 @@ import jax.numpy as jnp
 from pbad_jax.errors import Status
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, later
-from pbad_jax.solver import implicit
-from pbad_jax.step.info import StepInfo
+from pbad_jax.stage.problem import SolverConfig
+from pbad_jax.step.info import StepInfo, nothing_yet
 
 FINEST = 64  # a substep is at least dt/64
 MOST_TRIES = 128  # parts of one step, failed ones included
 
 
-class _Parts(NamedTuple):
-    """A step that is being made in parts; lengths in units of dt/FINEST."""
+class Parts(NamedTuple):
+    """A step that is being made, whole or in parts; lengths in units of dt/FINEST."""
 
-    state: State
-    info: StepInfo
+    state: State  # after what is done
+    info: StepInfo  # of all that was tried
     done: jax.Array  # () int32
     length: jax.Array  # () int32, of the next part
     tries: jax.Array  # () int32
 
 
-def in_parts(
-    attempt: Callable[..., tuple[State, StepInfo]],
-    failed: str,
-    model: Model,
-    control,
-    dt: jax.Array,
-    state: State,
-    whole: tuple[State, StepInfo],
-) -> tuple[State, StepInfo]:
-    """The `whole` step if it was solved, else parts of it: halved after a failure, doubled again after a success.
+def none_yet(model: Model, config: SolverConfig, state: State) -> Parts:
+    """Before the first try."""
+    zero = jnp.int32(0)
+    return Parts(state, nothing_yet(model, config.account, config.condition), zero, jnp.int32(FINEST), zero)
 
-    An easy step costs what it costs without. A scheme with history starts afresh in the parts, because its nodes must
-    be equidistant. The derivative of a step in parts is that of a failed one: zero, or poisoned.
 
-    Args:
-        attempt: (model, control, length, state) -> one step. failed: the derivative where it fails, "zero" or "nan".
-        dt: the whole length, s. state: at its start. whole: what `attempt` made of it.
-    """
+def go_on(p: Parts) -> jax.Array:
+    """Whether there is a part to be made, () bool."""
+    return (p.done < FINEST) & (p.length > 0) & (p.tries < MOST_TRIES)
 
-    def go_on(p: _Parts) -> jax.Array:
-        return (p.done < FINEST) & (p.length > 0) & (p.tries < MOST_TRIES)
 
-    def part(model, control, dt, p: _Parts) -> _Parts:
-        before = dataclasses.replace(p.state, status=state.status, has_history=jnp.zeros((), bool))
-        after, info = attempt(model, control, dt * (p.length / FINEST).astype(dt.dtype), before)
-        good = info.status == Status.CONVERGED
-        done = jnp.where(good, p.done + p.length, p.done)
-        wider = jnp.where(good & (done % (2 * p.length) == 0), 2 * p.length, p.length)
-        length = jnp.where(good, wider, p.length // 2).astype(jnp.int32)
-        return _Parts(after, _together(p.info, info), done.astype(jnp.int32), length, p.tries + 1)
-
-    after, info = whole
-    solved = info.status == Status.CONVERGED
-    hopeless = (info.status == Status.FROZEN) | (info.status == Status.NONFINITE_INPUT)
-    first = _Parts(
-        state=dataclasses.replace(after, status=state.status),
-        info=dataclasses.replace(info, substeps=jnp.where(solved, 1, 0).astype(jnp.int32)),
-        done=jnp.where(solved, FINEST, 0).astype(jnp.int32),
-        length=jnp.where(hopeless, 0, FINEST // 2).astype(jnp.int32),
-        tries=jnp.int32(1),
+def next_part(state: State, dt: jax.Array, p: Parts) -> tuple[State, jax.Array]:
+    """What the next part starts from and its length, s; FROZEN where there is none. state, dt: of the whole step."""
+    wanted = go_on(p)
+    start = dataclasses.replace(
+        p.state,
+        status=jnp.where(wanted, state.status, jnp.int8(Status.FROZEN)),
+        has_history=state.has_history & (p.tries == 0),
     )
-    fixed = jax.lax.stop_gradient((model, control, dt))
-    last = jax.lax.while_loop(go_on, lambda p: part(*fixed, p), jax.lax.stop_gradient(first))
-    complete, divided = last.done == FINEST, last.tries > 1
-    tired = ~complete & (last.info.status == Status.CONVERGED)  # MOST_TRIES
-    status = jnp.where(tired, jnp.int8(Status.MAX_ITER), last.info.status)
-    made = divided & complete
+    return start, dt * (p.length / FINEST).astype(dt.dtype)
 
-    def there(x, y):
-        return jnp.where(made, implicit.constant(x, ~divided, failed), y)
+
+def joined(p: Parts, after: State, info: StepInfo) -> Parts:
+    """With what became of the next part."""
+    good = info.status == Status.CONVERGED
+    hopeless = (info.status == Status.FROZEN) | (info.status == Status.NONFINITE_INPUT)
+    done = jnp.where(good, p.done + p.length, p.done)
+    wider = jnp.where(good & (done < FINEST) & (done % (2 * p.length) == 0), 2 * p.length, p.length)
+    length = jnp.where(good, wider, jnp.where(hopeless, 0, p.length // 2))
+    return Parts(after, _together(p.info, info), done.astype(jnp.int32), length.astype(jnp.int32), p.tries + 1)
+
+
+def is_whole(p: Parts) -> jax.Array:
+    """Whether the step was made in one piece, () bool."""
+    return (p.done == FINEST) & (p.tries == 1)
+
+
+def outcome(state: State, dt: jax.Array, p: Parts) -> tuple[State, StepInfo]:
+    """The State after the step and its StepInfo, once there is nothing to `go_on` with."""
+    complete, whole = p.done == FINEST, is_whole(p)
+    tired = ~complete & (p.info.status == Status.CONVERGED)  # MOST_TRIES
+    status = jnp.where(tired, jnp.int8(Status.MAX_ITER), p.info.status)
+
+    def where(good, x, y):
+        return jax.tree.map(lambda a, b: jnp.where(good, a, b), x, y)
 
     after = dataclasses.replace(
-        after,
-        q=there(last.state.q, after.q),
-        v=there(last.state.v, after.v),
-        **{name: there(x, getattr(after, name)) for name, x in later(state, dt).items()},
-        has_history=after.has_history & ~made,
+        where(complete, p.state, state),
+        **where(complete, later(state, dt), {"time": state.time, "time_rest": state.time_rest}),
+        history=where(whole, p.state.history, state.history),
+        has_history=jnp.where(complete, whole & p.state.has_history, state.has_history),
         status=status,
     )
     info = dataclasses.replace(
-        last.info,
+        p.info,
         status=status,
-        substeps=jnp.maximum(last.info.substeps, 1),
-        grad_ok=last.info.grad_ok & ~divided,
-        reached=jnp.where(divided, last.done / FINEST, last.info.reached).astype(dt.dtype),
+        substeps=jnp.maximum(p.info.substeps, 1),
+        grad_ok=p.info.grad_ok & whole,
+        reached=jnp.where(p.tries > 1, p.done / FINEST, p.info.reached).astype(dt.dtype),
     )
     return after, info
 

@@ -19,7 +19,7 @@ from pbad_jax.schemes import Variational
 from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.equation import StepStart
 from pbad_jax.stage.problem import SolverConfig, StageProblem, solve
-from pbad_jax.stage.result import StepResult, step_result
+from pbad_jax.stage.result import Roots, StepResult, step_result
 from pbad_jax.stage.work import power
 from pbad_jax.step.impulse import apply_impulses
 
@@ -34,18 +34,25 @@ class MomentumEquation(NamedTuple):
 
 
 def step(
-    model: Model, scheme: Variational, config: SolverConfig, dt, start: StepStart, state: State, status
+    model: Model,
+    scheme: Variational,
+    config: SolverConfig,
+    dt,
+    start: StepStart,
+    state: State,
+    status,
+    known: Roots | None = None,
 ) -> StepResult:
     """Solve p_k = <∂T_k/∂q, (T_{k+1} − T_k) M>/dt − dt τ_k/2 for q_{k+1}; then p_{k+1} from the same at q_{k+1}."""
     del scheme, state
-    kick = apply_impulses(model, config, dt, start, status)
+    kick = apply_impulses(model, config, dt, start, status, known and known.before)
     start, recurrence = kick.start, config.recurrence
     first = equation.instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
     tau = generalised_force(model, start.frames, total_load(model, first, "stages"), recurrence=recurrence)
     eq = MomentumEquation(dt, jnp.ones(1, start.q.dtype), operator.times(model, start.mass, start.v), tau)
     direction = predictor.straight(eq.nodes, dt, start.v)
     problem = StageProblem(model, start, eq, direction, config, evaluate=_evaluate, matrix_of=_matrix, modelled_of=None)
-    found, z = solve(problem, kick.status)
+    found, z = solve(problem, kick.status, known and known.stages)
     st = equation.stages(model, start, z)
     delta, f = jax.tree.map(lambda x: x[0], (st.delta, st.frames))
     mass = operator.mass(model, f, recurrence)
@@ -57,7 +64,7 @@ def step(
         V = transforms.velocity_field(model, f, v)
         last = equation.instant_at(model, start, q, v, f, V, start.time + dt, dt)
         work = work + sum(0.5 * dt * power(model, end, "stages") for end in (first, last))
-    out = step_result(problem, found, z[0], v, start.q, work)
+    out = step_result(problem, found, z[0], v, start.q, work, Roots(kick.root, found.attempt.x))
     return out._replace(iterations=out.iterations + kick.iterations)
 
 

@@ -453,6 +453,22 @@ def test_a_step_that_fails_alone_succeeds_in_parts():
     np.testing.assert_allclose(after.v, end.v, atol=1e-7)
 
 
+@pytest.mark.float64
+def test_a_step_that_may_be_made_in_parts_has_the_derivative_of_a_whole_one():
+    """Taken at the roots that are known; where it was made in parts it is zero."""
+    model = pbad.chain(2)
+
+    def change(f, w):
+        state, along = start(model, w), jnp.ones(model.nq)
+        return jax.jvp(
+            lambda q: (lambda s: (s.q, s.v))(f(model, dataclasses.replace(state, q=q))[0]), (state.q,), (along,)
+        )
+
+    for x, y in zip(jax.tree.leaves(change(divide, 0.5)), jax.tree.leaves(change(freeze, 0.5))):
+        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
+    assert all(not np.any(x) for x in change(divide, 12.0)[1])
+
+
 def by_hand(model, state):
     """The same with the step that freezes, of dt always: a part is a whole step in another unit of time."""
     done, length, parts, iterations = 0, 64, 0, 0
