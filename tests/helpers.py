@@ -34,7 +34,7 @@ many = functools.partial(settings, deadline=None, derandomize=True, suppress_hea
 
 
 def slow(*values):
-    """Parameters of a test that is minutes long."""
+    """Parameters that take more than a few seconds, most of them compiling."""
     return pytest.param(*values, marks=pytest.mark.slow)
 
 

@@ -54,6 +54,7 @@ def wrong(report) -> list[str]:
     return [row.name for row in report.rows if not row.ok]
 
 
+@pytest.mark.slow
 def test_right_derivatives():
     """Every array has its row; all agree; the report says so."""
     report = pbad.check_gradients(tethered(), options=HOW)

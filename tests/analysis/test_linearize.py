@@ -78,6 +78,7 @@ def assert_is_derivative(got: pbad.Linearization, J: np.ndarray) -> None:
     assert np.abs(got.B).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.parametrize("scheme", ["radau2", thorough("dirk2"), thorough("legendre3")])
 def test_equals_differences(scheme):
@@ -93,6 +94,7 @@ def test_equals_differences(scheme):
     assert_is_derivative(got, by_differences(scheme, got.state, ends))
 
 
+@pytest.mark.slow
 def test_lanes():
     """Under vmap, the differences too; another dt reaches the step; a lane that failed before is zero, alone."""
     model, how = creature(), options("radau1")
@@ -110,6 +112,7 @@ def test_lanes():
     assert [int(x.info.status) for x in (first, other, failed)] == [Status.CONVERGED, Status.CONVERGED, Status.FROZEN]
 
 
+@pytest.mark.slow
 def test_a_failed_step_is_zero_or_on_request_nan():
     model = pbad.chain(1, dtype=DTYPE)
     state = dataclasses.replace(pbad.make_state(model), v=jnp.full(model.nv, jnp.nan, DTYPE))

@@ -61,6 +61,7 @@ def problem(name: str, seed: int = 0):
     return model, sweeps.NewtonMatrix(f, c, A, d, blocks, form), b
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_equals_the_dense_solve(name):
     model, M, b = problem(name)
@@ -154,6 +155,7 @@ def test_program_does_not_grow_with_the_chain():
     assert 100 < few[0] < 2000  # the product and the transposed solve, for derivatives, included
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["free", "balls", "many joints"])
 def test_lengths_in_the_mass_matrix(name):
     model, rng = random_model(name, 31), np.random.default_rng(32)

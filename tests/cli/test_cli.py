@@ -56,6 +56,7 @@ def test_summary(capsys, tmp_path, monkeypatch):
     assert not os.listdir(tmp_path)  # nothing is written unasked
 
 
+@pytest.mark.slow
 def test_another_dt_and_number_of_steps_compile_nothing(tmp_path):
     """In processes of their own: the second run finds every program in the user's cache folder."""
     command = [sys.executable, "-m", "pbad_jax", "simulate", "chain:1"]
@@ -244,6 +245,7 @@ def test_a_servo_that_cannot_hold_the_start_is_named(tmp_path):
     assert said == "starts at key 'up', held by its 1 position servo, 1 of them need more than their control range"
 
 
+@pytest.mark.slow
 def test_a_held_robot_stays(capsys, tmp_path):
     """Servo and PD drive together: a second of gravity moves the arm by less than 0.02 rad."""
     (tmp_path / "desk.xml").write_text(DESK.format(keys=HOME.replace("1.01", "1.0"), more=""))
@@ -349,6 +351,7 @@ def test_missing_packages(capsys, tmp_path, monkeypatch, option, module):
     assert 'pip install "pbad_jax[viz]"' in err and err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_interrupt_ends_a_long_run_at_once(tmp_path):
     command = [
         sys.executable,

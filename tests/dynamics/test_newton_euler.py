@@ -72,6 +72,7 @@ def test_the_three_agree_with_one_another_and_with_the_library(make):
             close(found, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.robots
 @pytest.mark.parametrize("name", ["ant", "humanoid"])
@@ -124,6 +125,7 @@ def pinocchios(model: pbad.Model):
     return p
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.parametrize("make", [floating_tree, lambda: pbad.chain(8)], ids=["tree", "chain"])
 def test_pinocchio(make):
@@ -163,6 +165,7 @@ def frozen_in_time(model: pbad.Model, start: pbad.State, end: float):
     return np.split(out.y[:, -1], 2)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.parametrize("method", ORDERS)
 def test_order(method):
@@ -183,6 +186,7 @@ def test_order(method):
         assert abs(np.log2(errors[0] / errors[1]) - ORDERS[method]) < 0.35, errors
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_it_tends_to_where_the_library_does():
     """The same model, half a second: rk4 and radau(3) in small steps."""
@@ -195,6 +199,7 @@ def test_it_tends_to_where_the_library_does():
     np.testing.assert_allclose(ours.v[-1], theirs.v[-1], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_batches_and_gradients():
     model = pbad.chain(2, dtype=DTYPE)
     step = explicit.make_step(0.01, "rk3", algorithm="aba")

@@ -184,6 +184,7 @@ def test_classic_control(name, other):
     assert name == "pendulum" or ends == {True, False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, other", [("pendulum", "Pendulum-v1"), ("acrobot", "Acrobot-v1")])
 def test_classic_accelerations(name, other):
     """The models have gymnasium's masses, lengths and gravity."""

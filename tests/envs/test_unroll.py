@@ -107,6 +107,7 @@ def test_a_sick_lane_leaves_the_others_alone():
     assert np.isfinite(sick.obs).all() and np.isfinite(sick.next_obs).all() and np.isfinite(sick.reward).all()
 
 
+@pytest.mark.slow
 def test_with_a_tile_the_others_do_not_matter():
     """The same bits of a lane in another order and company."""
     whole, order = unrolled()[1], np.asarray([4, 1, 5])
@@ -115,6 +116,7 @@ def test_with_a_tile_the_others_do_not_matter():
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_it_goes_on():
     """Twice T steps are T steps and then T."""
     state, first = unrolled(params=None)
@@ -123,6 +125,7 @@ def test_it_goes_on():
     np.testing.assert_allclose(jnp.concatenate([first.obs, second.obs], axis=1), one.obs, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_repeated_actions():
     """An action for two steps of the simulation; ends within. By iterations as step by step."""
     twice = pbad.envs.wrap(env(), repeat=2, time_limit=100)
@@ -132,6 +135,7 @@ def test_repeated_actions():
     assert a[1].terminated.any() and a[0].sim.time.max() > 0.1 * 3.9
 
 
+@pytest.mark.slow
 def test_actions_instead_of_a_policy():
     """Those that a policy gave lead to the same; by either schedule."""
     told = unrolled(params=None)[1]
@@ -143,6 +147,7 @@ def test_actions_instead_of_a_policy():
         assert rows.extras is None
 
 
+@pytest.mark.slow
 def test_gradients():
     """Reverse mode through `schedule="step"`, of a return by the policy's parameters, against differences."""
 

@@ -67,6 +67,7 @@ def check_slopes(force: BodyContact, at, *, differences: bool = True) -> float:
     return sum(float(jnp.abs(y).sum()) for k, y in acts(out["load"]).items() if k[0] != "u")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_slopes(seed):
     assert check_slopes(on_creature(), random_point(seed)) > 0.1
@@ -100,6 +101,7 @@ def test_force_is_minus_the_slope_of_its_potential():
     assert_close(got, want, 100 * TOL["autodiff"])
 
 
+@pytest.mark.slow
 def test_newton_matrix():
     """Every entry against jacfwd of the residual: once a step and at the stages, with slip, in and out of contact."""
     size, scheme = 0.0, SCHEMES["radau2"]
@@ -276,6 +278,7 @@ def meeting(kind="planar", *, spheres=False, friction=0.5, damping=1.0, **how) -
     return pbad.with_forces(two(kind), force)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_momenta_are_conserved():
     """Two capsules tumble into one another in space, with damping: linear and angular, to 1e-9.
@@ -326,6 +329,7 @@ def test_equal_spheres_exchange_their_velocities():
     assert errors[-1] < 1e-4 and errors[-1] < 0.1 * errors[0]
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.parametrize(
     "dt, scheme",
@@ -438,6 +442,7 @@ def folding() -> pbad.Model:
     return pbad.with_forces(model, dataclasses.replace(force, damping=0 * force.damping))
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.parametrize(
     "dt, scheme",

@@ -161,6 +161,7 @@ def product(p, r) -> np.ndarray:
     return np.asarray(rotations.quaternion_product(jnp.asarray(p), jnp.asarray(r)))
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.parametrize("kp, dt, start", [(200.0, 0.05, "random"), (1e5, 0.1, "reference"), (1e5, 0.1, "random")])
 def test_a_driven_arm_rests_where_drive_and_weight_balance(kp, dt, start):
@@ -203,6 +204,7 @@ def test_the_length_of_a_target_does_not_matter():
     assert_close(loads[1].dtau_dq, loads[0].dtau_dq, 1e-6 if FLOAT32 else 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_gains_and_targets_can_be_learnt():
     """The derivative of a step by gains and target, against differences of lanes of a batch."""

@@ -658,6 +658,7 @@ def test_points_of_some_bodies_or_shapes_only():
 # --- in the Newton matrix --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topology", ["free", "balls"])
 def test_tree_residual_and_matrix_equal_the_dense_ones(topology):
     """With contact once a step and at the stages, fluid and drag; each makes a difference."""

@@ -151,6 +151,7 @@ def test_a_spinning_ball_lands(spin):
     assert np.all(r.v[:, 5] > 0) and np.all(np.diff(r.v[:, 5]) <= 1e-9) and np.abs(r.v[-1, :5]).max() < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", [thorough("radau1"), "radau2", thorough("radau3")])
 def test_a_stiff_leg_stands_still(scheme):
     """10 kg held by a servo above a foot of 0.1 kg: both stop, though an impulse meets the foot alone.
@@ -197,6 +198,7 @@ def bounce_errors(scheme: str) -> np.ndarray:
     return np.array(errors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scheme, last", [("radau1", 5e-2), thorough("radau2", 1e-4), thorough("radau3", 1e-4), thorough("dirk2", 1e-3)]
 )
@@ -231,6 +233,7 @@ def along(angle: float) -> np.ndarray:
     return np.array([np.cos(angle), 0, -np.sin(angle)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dt", [0.005, 0.02, 0.05])
 @pytest.mark.parametrize("scheme", [thorough("radau1"), "radau2"])
 @pytest.mark.parametrize("angle", [0.2, 0.4])
@@ -249,6 +252,7 @@ def test_a_block_creeps_below_the_friction_angle(angle, scheme, dt):
     assert abs(speed / want - 1) < 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dt", [0.005, 0.02, 0.05])
 @pytest.mark.parametrize("scheme", ["radau1", "radau2"])
 def test_a_block_slides_above_the_friction_angle(scheme, dt):
@@ -286,6 +290,7 @@ def falling(law):
     return model, pbad.make_state(model, [0, 0, 0, 1, 0, 0, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dt", [0.2, 0.01])
 @pytest.mark.parametrize("scheme", [thorough("radau1"), "radau2", *map(thorough, ("radau3", "dirk2", "legendre2"))])
 def test_terminal_velocity(scheme, dt):
@@ -298,6 +303,7 @@ def test_terminal_velocity(scheme, dt):
     assert abs(-r.v[-1, 2] / (G / 2) - 1) < 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scheme, order", [("radau1", 1), ("radau2", 3), ("radau3", 5), ("dirk2", 2), thorough("dirk3", 3)]
 )
@@ -372,6 +378,7 @@ def flight(dt: float, angle: float) -> float:
     return MASS * G * ARM * np.cos(angle) / (MASS * ARM**2 + 1e-2) * dt**2 / 12 * np.tan(angle)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dt", [0.005, 0.02, 0.05])
 @pytest.mark.parametrize("scheme", ["radau1", "radau2", thorough("radau3")])
 def test_an_arm_falls_on_its_limit(scheme, dt):
@@ -391,6 +398,7 @@ def test_an_arm_falls_on_its_limit(scheme, dt):
     assert r.energy.max() <= r.energy[0] + 1e-3 * fall
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dt", [0.005, 0.02, 0.05])
 @pytest.mark.parametrize("scheme", [thorough("radau1"), "radau2", thorough("radau3")])
 def test_a_ball_joint_falls_on_its_limit(scheme, dt):
@@ -407,6 +415,7 @@ def test_a_ball_joint_falls_on_its_limit(scheme, dt):
     assert r.energy.max() <= r.energy[0] + 1e-3 * fall
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["radau1", "radau2"])
 def test_stiff_servos_at_large_steps(scheme):
     """Four links under servos of 1e5 N m/rad at 0.1 s: ω dt is 7. They end where servo and weight are in balance."""
@@ -471,6 +480,7 @@ def fly(scheme, gravity, shapes, friction, q, v, dt):
     return [np.asarray(x) for x in many_balls(scheme)(*map(jnp.asarray, (down, half, round, friction, q, v, dt)))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["radau1", slow("radau2")])
 def test_what_goes_through_is_not_converged(scheme):
     """Balls shot at things of their own size, up to 2.5 times as far a step as both reach.
@@ -547,6 +557,7 @@ def check_fall(name, dt, scheme, height=None):
     assert r.q[-1, 2] < q[2] - 0.1 and r.energy[-1] < r.energy[0]
 
 
+@pytest.mark.slow
 @pytest.mark.robots
 @pytest.mark.parametrize("dt", [0.02, 0.05])
 @pytest.mark.parametrize("scheme", ["radau1", thorough("radau2")])
@@ -630,12 +641,14 @@ def _center(model, q):
     return transforms.center_of_mass(model, transforms.transforms(model, q))
 
 
+@pytest.mark.slow
 def test_a_swimmer_swims_where_drag_has_a_direction():
     path, r = swum(lambda model: forces.fluid(model, normal=2.0, tangential=1.0))
     print("swum", path[-1] - path[0], np.abs(r.q[:, 3:]).max())
     assert np.linalg.norm(path[-1] - path[0]) > 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "law", [lambda m: forces.drag(0.1), lambda m: forces.fluid(m, normal=0.0, tangential=0.0)], ids=["drag", "nothing"]
 )
@@ -694,6 +707,7 @@ def four_bar(scheme):
     return gap, r.energy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["radau1", "radau2"])
 def test_four_bar_stays_closed(scheme):
     assert four_bar(scheme)[0].max() < 5e-3
@@ -706,6 +720,7 @@ def test_four_bar_makes_no_energy(scheme):
     assert energy.max() <= energy[0] + 1e-3 * abs(energy[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "at", "most"),
     [
@@ -747,6 +762,7 @@ def test_a_fast_loop_makes_no_energy(scheme, at, most):
     assert good.sum() > (3800 if at == "stages" else 2400) and np.all(good[dt == 0.005])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", [thorough("radau1"), "radau2"])
 def test_two_chains_welded(scheme):
     """Two arms from two points of the world, welded at their ends: an arch that bears its weight for 5 s."""
@@ -773,6 +789,7 @@ def test_two_chains_welded(scheme):
 ARCH = (0.7, -1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scheme, order", [thorough("radau1", 1), ("radau2", 3), thorough("radau3", 5), thorough("dirk2", 2)]
 )

@@ -146,6 +146,7 @@ def along(x, dx, A, B, q):
     return jax.jvp(lambda x: places_of(x, A, B, q), (x,), (dx,))[1]
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_places_have_derivatives():
     """Against differences to 1e-6, where these agree with smaller ones: nearly everywhere."""
@@ -186,6 +187,7 @@ def on_creature() -> forces.ShapeContact:
     return dataclasses.replace(force, links=links)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_slopes(seed):
     """All entries, by autodiff and differences; the planes are those at the start of the step."""
@@ -334,6 +336,7 @@ def row_of_crates(**how):
     return model, forces.contact_between(model, [("a", "b"), ("b", "c"), ("a", "c")], **how)[0]
 
 
+@pytest.mark.slow
 def test_more_pairs_than_may_touch_are_told():
     """The nearest are taken; a step at whose end another overlaps says so."""
     q = np.zeros((3, 7))

@@ -51,6 +51,7 @@ def pulled(strength):
     return jax.jvp(last, (strength,), (jnp.ones_like(strength),), has_aux=True)
 
 
+@pytest.mark.slow
 def test_it_acts_and_every_step_converges():
     """It draws the chain aside, which without it hangs at rest."""
     ends = []
@@ -137,6 +138,7 @@ def test_newtons_matrix_equals_autodiff_of_the_residual(name):
     assert_close(J, judge, TOL["matrix"], name)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_torques_without_slopes_are_solved_too():
     """An incomplete Newton matrix costs iterations; the steps are the same."""

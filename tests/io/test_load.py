@@ -153,6 +153,7 @@ def test_geometry_of_motion_is_mujocos(name):
     compare_kinematics(model, m, random_state(m)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_acceleration_is_mujocos(name):
     m = mujoco.MjModel.from_xml_string(MODELS[name])
@@ -200,6 +201,7 @@ def test_names_order_and_ranges_are_the_files():
         pbad.load(SEVERAL_JOINTS, body_contact=0)  # type: ignore[call-overload]
 
 
+@pytest.mark.slow
 def test_disabled_flags_are_honoured():
     passive = 'spring="disable" damper="disable"' if "spring" in mjcf.vocabulary()["flag"] else 'passive="disable"'
     flags = f'<option><flag gravity="disable" clampctrl="disable" {passive}/></option>'

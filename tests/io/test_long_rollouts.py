@@ -35,6 +35,7 @@ def assert_same(a, b) -> None:
         np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["radau1", thorough("legendre3")])
 def test_chunks_are_the_whole(tmp_path, scheme):
     """Also when it is continued from a part, and when more steps are asked for."""
@@ -48,6 +49,7 @@ def test_chunks_are_the_whole(tmp_path, scheme):
     assert_same(pbad.long_rollout(tmp_path, *job(scheme, 15), every=EVERY)[0].q, whole[0].q[:, :15])
 
 
+@pytest.mark.slow
 def test_controls_and_policies(tmp_path):
     model = pbad.build_model(
         [pbad.Body("b", 1.0, (0, 0, -1), np.eye(3) / 9, joints=[pbad.Joint("hinge", name="j")])],
@@ -72,6 +74,7 @@ def test_controls_and_policies(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_damaged_and_foreign_files(tmp_path):
     whole = pbad.long_rollout(tmp_path, *job(), every=EVERY)
     path = tmp_path / "steps_000000020_000000030.npz"
@@ -105,6 +108,7 @@ def test_damaged_and_foreign_files(tmp_path):
         pbad.long_rollout(tmp_path, *job(), every=EVERY, damaged="redo")
 
 
+@pytest.mark.slow
 def test_metadata_and_arrays_of_a_stranger(tmp_path):
     """Forged or mangled, whatever they are: a CheckpointError, and never a loop that does not end."""
     from pbad_jax.io import long_rollouts

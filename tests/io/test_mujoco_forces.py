@@ -104,6 +104,7 @@ WET = """<mujoco><option density="{density}" viscosity="{viscosity}" wind="0.3 -
 </worldbody></mujoco>"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("density, viscosity", [(1000.0, 0.0), (0.0, 2.0), (1.2, 0.1)])
 def test_fluid_is_mujocos(density, viscosity):
     """Also of a capsule and a sphere, whose equal moments leave the axes of the box open: MuJoCo's are taken.
@@ -321,6 +322,7 @@ def test_contact_that_is_switched_off(flag):
     assert len(stiff) == (2 if flag == "contact" else 0)
 
 
+@pytest.mark.slow
 def test_a_ball_comes_to_rest_on_the_ground():
     """MuJoCo's default time constant of 0.02 s: the ground gives way by about g · (0.02 s)² = 4 mm."""
     text = """<mujoco><worldbody><geom type="plane" size="1 1 1"/><body pos="0 0 0.15">
@@ -360,6 +362,7 @@ FOUR_BARS = """<mujoco><worldbody>
 </worldbody><equality><connect body1="bar" body2="right" anchor="1 0 0" solref="{tau} 1"/></equality></mujoco>"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tau", [0.02, 0.005])
 def test_four_bar_linkage(tau):
     """A parallelogram let go at 0.7 rad: it stays one, and swings as the rigid one does.
@@ -385,6 +388,7 @@ LOOSE = '<body name="b" pos="0.7 0 0" euler="0 0 40"><freejoint/><geom type="box
 TIP = '<geom type="box" size="0.1 0.2 0.05"/>'
 
 
+@pytest.mark.slow
 def test_weld_is_a_rigid_joint():
     """A free body welded to a pendulum, against MuJoCo's pendulum with the same body as a part of it.
 
@@ -408,6 +412,7 @@ def test_weld_is_a_rigid_joint():
     assert abs(float(traj.q[-1, 0]) - d.qpos[0]) < 5 * drop / 0.1
 
 
+@pytest.mark.slow
 def test_equalities_with_what_does_not_move():
     """A weld to the world and a pin on a post without mass hold what would fall, within a few g τ²."""
     text = """<mujoco><worldbody><body name="post" pos="0 0 1"><body name="knob" pos="0 0.5 0"/></body>
@@ -472,6 +477,7 @@ def test_joint_equality():
     assert np.ptp(np.asarray(traj.q)[:, 1]) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.robots
 def test_mimic_of_the_panda():
     """The second finger follows the first while the arm falls: both slides agree to 5 g τ², τ = 0.02 s."""
@@ -603,6 +609,7 @@ def test_tendons_are_mujocos():
     assert ends >= 2
 
 
+@pytest.mark.slow
 def test_an_end_of_a_tendon_and_a_coupling_hold():
     """A pull of 0.2 N m ends within 2 % of the range; two fingers that a coupling ties close alike."""
     fingers = "".join(

@@ -96,6 +96,7 @@ def check_transforms(case):
         assert_close(got[f"{what} about another origin"], want, TOL["autodiff"], f"{what} about another origin")
 
 
+@pytest.mark.slow
 @many(max_examples=100)
 @given(case=cases())
 def test_transforms_and_fields(case):
@@ -137,6 +138,7 @@ def test_transforms_by_central_differences(topology):
     assert_close(ddT, 0.5 * (fd2 + np.swapaxes(fd2, 1, 2)), TOL["difference"], "∂²T/∂q²")
 
 
+@pytest.mark.slow
 @many(max_examples=100)
 @given(case=cases())
 def test_increments_and_retractions(case):
@@ -170,6 +172,7 @@ def derivatives_at_zero(model, q):
     return first, jax.jacfwd(jax.grad(lambda b: jnp.sum(there(zero, b) ** 2) / 2))(zero)
 
 
+@pytest.mark.slow
 @many(max_examples=30)
 @given(case=cases(("free", "many joints", "hinge chain")))
 def test_the_tangent_space_is_smooth_where_nothing_moves(case):
@@ -230,6 +233,7 @@ def test_float32_increments_do_not_cancel(topology, size):
         assert error(subtracted, want) > 50 * error(got, want), "the test would not notice a subtraction"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topology", ["three roots", "twelve", "massless"])
 def test_poses_are_those_of_the_bodies(topology):
     model, rng = random_model(topology, 3), np.random.default_rng(4)

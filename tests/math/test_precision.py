@@ -36,6 +36,7 @@ def check(f, *args):
     assert found and all(p == highest for p in found), [p for p in found if p != highest]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_step(scheme):
     model, state = model_and_state()

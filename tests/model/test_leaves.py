@@ -126,6 +126,7 @@ def bricks() -> pbad.Model:
     return pbad.with_forces(model, *forces.contact_between(model, [("box", "can")], stiffness=500.0, stick_speed=0.1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [machine, anvil, bricks])
 def test_every_array_moves_a_step(make):
     model, rng = make(), np.random.default_rng(2)

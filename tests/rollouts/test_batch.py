@@ -90,6 +90,7 @@ def test_equals_the_lanes_own_rollouts(make, scheme):
         assert (status[1::2] == Status.CONVERGED).any() or scheme == "legendre2"  # whose wild lanes all end at once
 
 
+@pytest.mark.slow
 def test_hard_steps_are_made_in_parts():
     """By iterations as step by step; and a step that fails in parts too keeps its lane where it was."""
     start, u = states(16), controls(16)
@@ -105,6 +106,7 @@ def test_hard_steps_are_made_in_parts():
     assert np.abs(alone.q - path.q).max() > 0.1, "without parts lanes freeze"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scheme, links, width", [("radau1", 39, 16), ("radau1", 40, 1), ("radau2", 20, 1), ("dirk4", 20, 16)]
 )
@@ -121,6 +123,7 @@ def test_on_a_cpu_large_systems_go_one_after_another(scheme, links, width):
     assert widths == [width]
 
 
+@pytest.mark.slow
 def test_with_a_tile_the_others_do_not_matter():
     """The same bits alone, in batches of any size and order, and from the queue."""
     start, u, how = states(11), controls(11), options()
@@ -138,6 +141,7 @@ def test_with_a_tile_the_others_do_not_matter():
     np.testing.assert_array_equal(queued[1].status, whole[1].status)
 
 
+@pytest.mark.slow
 def test_sick_lanes_leave_the_others_alone():
     start, how = states(16), options()
     sick = dataclasses.replace(start, v=start.v.at[jnp.asarray([2, 9])].set(jnp.nan))
@@ -147,6 +151,7 @@ def test_sick_lanes_leave_the_others_alone():
     np.testing.assert_array_equal(b[1].status[2], [Status.NONFINITE_INPUT] + (T - 1) * [Status.FROZEN])
 
 
+@pytest.mark.slow
 def test_steps_together_for_the_other_schemes():
     """dirk goes by steps, tile after tile."""
     start, u = states(6), controls(6)
@@ -159,6 +164,7 @@ def test_steps_together_for_the_other_schemes():
     )
 
 
+@pytest.mark.slow
 def test_policies():
     """Of the lane's own state, with parameters; the same as the controls that it gives."""
     start, how = states(4), options()
@@ -177,6 +183,7 @@ def test_policies():
     assert np.abs(closed[0].q - shared[0].q).max() > 1e-2
 
 
+@pytest.mark.slow
 def test_every_lane_has_a_model_of_its_own():
     """As vmapped rollouts of these models, by either schedule, also where lanes wait; half a batch is refused."""
     start, u, how = states(6), controls(6), options()
@@ -202,6 +209,7 @@ def test_no_steps():
     assert traj.q.shape == (3, 0, pendulum().nq) and info.status.shape == (3, 0)
 
 
+@pytest.mark.slow
 def test_forward_derivatives():
     """Those of the rollouts; reverse mode is refused by JAX, not wrong."""
     model, how = pendulum(), options()

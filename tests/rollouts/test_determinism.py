@@ -52,6 +52,7 @@ def elsewhere(batched: bool, **environment: str) -> str:
     return done.stdout.split()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batched", [thorough(False), True], ids=["rollout", "batch"])
 def test_the_same_bits_again(batched):
     want = bits(batched)
@@ -62,6 +63,7 @@ def test_the_same_bits_again(batched):
     assert elsewhere(batched, **ONE_THREAD) == want, "with one thread"
 
 
+@pytest.mark.slow
 def test_another_dt_compiles_nothing():
     """One program for every dt, of rollouts and of a batch; and its steps are those of that dt."""
     from pbad_jax.rollouts import batch, explicit, rollout
@@ -97,6 +99,7 @@ class Ramp:
 jax.tree_util.register_dataclass(Ramp, [], [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("explicit", [False, True], ids=["radau1", "explicit"])
 def test_the_clock_goes_on_where_a_step_is_less_than_a_digit_of_it(explicit):
     """In single precision a step of 1e-4 s at 4096 s; a torque that grows with time shows what forces see of it."""

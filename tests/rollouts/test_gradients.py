@@ -132,6 +132,7 @@ def pendulums(n_steps: int, failed: str = "zero"):
     return end
 
 
+@pytest.mark.slow
 def test_one_poisoned_lane_leaves_the_others_alone():
     """64 lanes, one of them NaN: it passes zeros, on request NaN; the others pass the same bits as without it."""
     model = pbad.chain(2, dtype=DTYPE)
@@ -152,6 +153,7 @@ def test_one_poisoned_lane_leaves_the_others_alone():
             assert np.all(np.isnan(ill[17]) if failed == "nan" else ill[17] == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_gradient_of_a_batch_is_the_batch_of_gradients():
     model, end = pbad.chain(2, dtype=DTYPE), pendulums(3)
@@ -188,6 +190,7 @@ def test_second_derivatives(which, scheme):
     np.testing.assert_allclose(reverse, forward, rtol=0, atol=1e-10 * size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["radau1", "radau2", "dirk2", "legendre3", "variational"])
 def test_reverse_mode_solves_nothing_again(scheme):
     """It has the loops of the rollout itself: nothing is compiled, the program is read."""
@@ -209,6 +212,7 @@ def stiff_chain(stiffness: float) -> pbad.Model:
     return pbad.build_model(bodies, dtype=DTYPE)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.parametrize("scheme", ["radau1", "radau2", "dirk2"])
 def test_condition(scheme):
@@ -222,6 +226,7 @@ def test_condition(scheme):
         assert 0.02 * ratio < info.condition < 10 * ratio
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.parametrize(("scheme", "order"), [("radau1", 1), ("radau2", 3), ("dirk2", 2), ("variational", 2)])
 def test_gradients_converge_to_those_of_the_continuous_system(scheme, order):

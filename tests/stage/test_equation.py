@@ -24,6 +24,7 @@ from helpers import (
     many,
     random_model,
     random_q,
+    slow,
     thorough,
 )
 from hypothesis import given
@@ -173,8 +174,8 @@ def check(case, scheme, step, dt):
 
 # one compilation a row; more in the slow tests
 ROWS = (
-    ("radau1", "free"), ("radau2", "free"), ("radau2", "many joints"), ("radau3", "slides and hinges"),
-    ("legendre2", "many joints"), ("legendre3", "free"),
+    ("radau1", "free"), slow("radau2", "free"), slow("radau2", "many joints"), ("radau3", "slides and hinges"),
+    ("legendre2", "many joints"), slow("legendre3", "free"),
 )  # fmt: skip
 
 

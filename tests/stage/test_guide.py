@@ -67,6 +67,7 @@ def case(model, scheme, seed=0):
     return state, z, jnp.asarray(0.1 * rng.normal(size=scheme.m * model.nv), DTYPE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m, at", [(1, "stages"), (2, "step")])
 def test_a_guide_bends_the_linear_model_and_never_the_residual(m, at):
     model, scheme = touching(at), pbad.radau(m)
@@ -131,6 +132,7 @@ def by(model, scheme, state, z, recurrence):
     return r, equation.modelled(model, start, t, r), guide.inertia, guide.mobility, dense
 
 
+@pytest.mark.slow
 def test_by_sweeps_as_by_matrices():
     """The same residual; the inertia of each degree of freedom as if the others were held, so not less."""
     model, scheme = pbad.with_forces(creature(), forces.contact(creature(), friction=0.7)), pbad.radau(1)

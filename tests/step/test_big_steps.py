@@ -47,6 +47,7 @@ def test_ten_link_chain_takes_big_steps(dt):
     assert energies(model, traj).max() - total_energy(model, state) <= 1e-3 * scale
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", [pbad.radau(1), pbad.legendre(2)])
 def test_first_order_schemes_never_fail(scheme):
     model = pbad.chain(10)
@@ -69,6 +70,7 @@ def reference(model, state, t):
     return y[:n], y[n:]
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.parametrize(
     ("scheme", "order", "steps", "slack"),
@@ -93,6 +95,7 @@ def test_order_of_accuracy_on_a_spatial_chain(scheme, order, steps, slack):
     assert abs(slopes[-1] - order) <= slack, (errors, slopes)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.parametrize(
     "scheme", [thorough(pbad.radau(1)), pbad.radau(2), thorough(pbad.radau(3)), thorough(pbad.legendre(2))]
@@ -116,6 +119,7 @@ def test_free_fall_and_linear_momentum(scheme):
     np.testing.assert_allclose(momentum, p0 + mass * t * gravity, atol=1e-10 * mass * 9.81 * float(t[-1, 0]))
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_momenta_without_gravity():
     """Linear momentum to rounding over 1000 steps; angular momentum with the order of the scheme."""
@@ -132,6 +136,7 @@ def test_momenta_without_gravity():
     assert 6 < drift[0] / drift[1] < 10  # order 3
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.parametrize("scheme", [pbad.radau(1), thorough(pbad.radau(2)), thorough(pbad.radau(3))])
 def test_small_steps_tend_to_the_joint_acceleration(scheme):
@@ -148,6 +153,7 @@ def test_small_steps_tend_to_the_joint_acceleration(scheme):
     assert 1.9 < errors[0] / errors[1] < 2.1
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_stiff_springs_and_dampers_are_implicit():
     """A joint spring of 1e9 N m/rad and a damper of 1e6: no failed step, no energy made, at dt = 0.05."""
@@ -205,6 +211,7 @@ def test_failure_is_told_and_freezes_the_lane():
     assert list(np.asarray(info.iterations)) == [1, 0, 0, 0]
 
 
+@pytest.mark.slow
 def test_a_poisoned_lane_leaves_the_others_bit_equal():
     model = pbad.chain(3)
     step = jax.jit(jax.vmap(pbad.make_step(pbad.Options(dt=0.05)), in_axes=(None, 0)))
@@ -225,6 +232,7 @@ def test_zero_steps():
     assert traj.q.dtype == model.dtype and info.status.dtype == jnp.int8
 
 
+@pytest.mark.slow
 def test_rollout_goes_on_from_its_last_state():
     model = pbad.chain(3)
     step = jax.jit(pbad.make_step(pbad.Options(dt=0.05, scheme=pbad.legendre(2))))
@@ -235,6 +243,7 @@ def test_rollout_goes_on_from_its_last_state():
         np.testing.assert_allclose(state.q, traj.q[i], atol=1e-12 if model.dtype == jnp.float64 else 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_float32_follows_float64():
     """Float32 is a mode, not an accident: the same second of a 5-link chain, to 1e-3 rad, also at a small dt."""
@@ -248,6 +257,7 @@ def test_float32_follows_float64():
         np.testing.assert_allclose(a.q, b.q, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.parametrize("scheme", ["radau1", "radau2", thorough("dirk2")])
 def test_a_fast_rotor_is_never_sent_backwards(scheme):
@@ -265,6 +275,7 @@ def test_a_fast_rotor_is_never_sent_backwards(scheme):
             np.testing.assert_allclose(states.q[:, 0], np.arctan(speeds), atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.parametrize("scheme", ["radau1", "radau2", thorough("radau3"), thorough("dirk2")])
 def test_a_rotor_of_many_turns_a_step_is_right_or_refused(scheme):

@@ -14,6 +14,7 @@ import pbad_jax as pbad
 from pbad_jax.step import options
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, topology", [("radau1", "free"), ("radau1", "many joints"), thorough("legendre2", "balls")]
 )
@@ -28,6 +29,7 @@ def test_residual_and_matrix_equal_the_dense_ones(name, topology):
             assert_close(x, np.linalg.solve(J, r), 1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "which, scheme",
     [
@@ -46,6 +48,7 @@ def test_steps_equal_the_dense_ones(which, scheme):
     np.testing.assert_allclose(*ends, atol=1e-3 if FLOAT32 else 1e-8)
 
 
+@pytest.mark.slow
 def test_many_lanes():
     model = pbad.chain(8)
     step = pbad.make_step(pbad.Options(dt=0.05, scheme="radau1", linear_solver="tree"))
@@ -78,6 +81,7 @@ def test_loops_are_not_for_the_tree_solve(monkeypatch):
     assert words == ["sweeps", "parallel"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("linear_solver", ["dense", "tree"])
 def test_a_mass_matrix_that_is_not_positive_definite_is_no_success(linear_solver):
     """Masses of the wrong sign, of all links or one, or an armature; and a total mass that is negative."""

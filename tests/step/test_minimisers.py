@@ -50,6 +50,7 @@ def energy_and_equation(model, scheme, dt, q, v, q_h, z):
     return gradient(zero), jax.jacfwd(gradient)(zero), *residual_and_matrix(model, s, eq, z[None])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scheme, topology, armature",
     [
@@ -157,6 +158,7 @@ def test_auto_is_the_energy_or_else_the_squares():
     np.testing.assert_allclose(auto.q, lm.q, atol=1e-6 if not FLOAT32 else 1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_both_solvers_name_the_same_joint():
     """Of a step that fails: the loose joint that flies, not the stiff one that every gradient is about."""

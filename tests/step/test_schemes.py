@@ -146,6 +146,7 @@ def exact_matrix(name, w2dt2):
     return stages[-2:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
 def test_stability_of_the_librarys_own_steps(name):
     step = stepper(name)

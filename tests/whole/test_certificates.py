@@ -286,7 +286,7 @@ def turned_too_far(before, after):
 
 
 CASES = [
-    ("radau2", 400, "lm"),
+    slow("radau2", 400, "lm"),
     ("radau1", 1, "lm"),
     slow("radau1", 400, "lm"),
     thorough("legendre3", 400, "lm"),
@@ -594,6 +594,7 @@ def balanced(model, state, options, n):
     return end, info
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.parametrize(
     ("name", "order"),

@@ -27,6 +27,7 @@ def swing(n: int, dt: float, scheme, model=None):
 # --- a scheme ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_scheme_is_a_row(monkeypatch):
     """Nodes 1/2 and 1: a collocation of order two, known by its name as soon as it is in the table."""
     monkeypatch.setitem(schemes.NAMES, "halves", lambda: schemes.projected("halves", 2, (0.5, 1.0)))
@@ -70,6 +71,7 @@ def torsion(model: pbad.Model, body: str, other: str, stiffness: float) -> Torsi
 
 
 # end: force
+@pytest.mark.slow
 def test_a_force_is_a_small_pytree():
     """Two hinges about x and a torsion spring: the torque is k sin θ, its slopes are exact, energy is kept."""
     bare = pbad.chain(2, joint="hinge", gravity=(0, 0, 0))
@@ -94,6 +96,7 @@ def test_the_force_is_as_short_as_the_recipe_says():
 # --- a joint ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_joint_is_a_row(monkeypatch):
     """A cylindrical joint slides along and turns about one axis: MuJoCo has it as two joints."""
     monkeypatch.setitem(joints.JOINTS, "cylindrical", joints.JointKind(("slide", "hinge"), "one"))

@@ -28,6 +28,7 @@ def totals(model, q, v):
     return np.asarray(energies(q, v))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROBOTS)
 def test_five_seconds(name):
     """In the air without drives: it falls or swings from a random motion; friction and damping only take energy."""
@@ -72,6 +73,7 @@ def test_dirk_on_every_robot(quarter):
     assert simulated >= 10 and not failed, failed
 
 
+@pytest.mark.slow
 def test_the_command_line_simulates_a_robot(capsys, tmp_path):
     out = tmp_path / "go2.npz"
     code = main(["simulate", str(urdfs()["go2"]), "--dt", "0.02", "--time", "0.1", "--out", str(out)])

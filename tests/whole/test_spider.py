@@ -72,6 +72,7 @@ def check_walk(q, least: float):
     assert spider_walk.upright(q).min() > 0.9 and q[:, 2].min() > 0.5
 
 
+@pytest.mark.slow
 def test_it_walks():
     check_walk(walked(2.0), 0.3)
 
