@@ -14,16 +14,16 @@ from pbad_jax.model.model import Model
 from pbad_jax.stage import equation
 from pbad_jax.stage.equation import StepStart
 
-# rad a step from which a root's matrix is looked at. Below, an unstable force at a large dt may look like a fold: where
-# one configuration is unknown one that grows by e in a step, where several are by e^2.4
-LARGE_TURN, LARGE_TURN_OF_SEVERAL = 1.0, 0.5
+# rad a step from which a root's matrix is looked at. Below, what stands on its head at a large dt may look like a fold:
+# where one configuration is unknown what grows by e in a step, where several are by e^2.4
+LARGE_TURN = 0.5
 LEANING = 0.1  # how far to the left of the axis an eigenvalue may be, where inertia alone has 2 ± 1.4i (radau(2))
 LONGEST_TURN = 2 * np.pi  # rad a step; beyond, how many turns there were is a guess
 
 
 def turns_far(model: Model, z: jax.Array) -> jax.Array:
     """Whether a root z (m,nq) has turned some joint by so much that it may not be connected, () bool."""
-    return _largest_turn(model, z) >= (LARGE_TURN if len(z) == 1 else LARGE_TURN_OF_SEVERAL)
+    return _largest_turn(model, z) >= LARGE_TURN
 
 
 def is_connected(model: Model, metric: batched.CholeskyFactor | None, D: jax.Array, J) -> jax.Array:
