@@ -2,8 +2,8 @@
 
 MuJoCo resolves defaults, frames, angles, shapes and inertias; what it compiled is read once into the arguments
 of `build_model`, which checks it. Solver options of the file (timestep, integrator, ...) are not taken over, and
-sensors, cameras, lights, sites and textures have no physics: they are left out without a word. Keyframes are kept, as
-`model.keyframes`.
+cameras, lights and textures have no physics: they are left out without a word. Keyframes, sites and sensors are
+`model.keyframes`, `model.sites` and `model.sensors`.
 """
 
 import contextlib

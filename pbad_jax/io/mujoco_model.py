@@ -11,7 +11,7 @@ import numpy as np
 
 from pbad_jax.builders.actuators import Actuator
 from pbad_jax.builders.descriptions import Body, Geom, Joint
-from pbad_jax.io import mujoco_forces, mujoco_tendons
+from pbad_jax.io import mujoco_forces, mujoco_sensors, mujoco_tendons
 from pbad_jax.io.mjcf import mujoco_module
 from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.keyframes import Keyframe
@@ -49,19 +49,22 @@ def convert(m, shapes: dict[str, list[Geom]] | None = None, has_control: Sequenc
     actuators, lost = _actuators(m, names, switches)
     kept = [names.actuator.index(a.name) for a in actuators]
     bodies = [_body(m, i, names, switches, geoms.get(i, [])) for i in range(1, m.nbody)]
+    seen, unseen = mujoco_sensors.sensors(m, names, {a.name for a in actuators})
     arguments = {
         "actuators": actuators,
         "gravity": np.zeros(3) if "gravity" in switches else np.array(m.opt.gravity),
         "q0": np.array(m.qpos0),
         "world_geoms": geoms.get(0, []),
         "keyframes": _keyframes(m, names, kept, has_control),
+        "sites": mujoco_sensors.sites(m, names),
+        "sensors": seen,
     }
     touch, no_touch = mujoco_forces.contacts(m, order, "contact" in switches)
     tied, untied = mujoco_forces.equalities(m, names.body, names.joint, "equality" in switches)
     pulled, unpulled = mujoco_tendons.tendons(m, names.tendon, names.joint, switches)
     wet, dry = mujoco_forces.fluids(m, {"spring", "damper"} <= switches)  # MuJoCo's way of switching it off
     unsupported = untied + dry + unpulled + _unsupported(m, names, switches) + lost
-    return Converted(bodies, arguments, unsupported, _inactive(m) + no_touch, [], touch + tied + wet + pulled)
+    return Converted(bodies, arguments, unsupported, _inactive(m) + no_touch + unseen, [], touch + tied + wet + pulled)
 
 
 class _Names:
@@ -80,6 +83,8 @@ class _Names:
         self.actuator = _filled(given(kind.mjOBJ_ACTUATOR, _count(m, "nactuator", m.nu)), "actuator")
         self.key = _filled(given(kind.mjOBJ_KEY, m.nkey), "key")
         self.tendon = _filled(given(kind.mjOBJ_TENDON, m.ntendon), "tendon")
+        self.site = _filled(given(kind.mjOBJ_SITE, m.nsite), "site")
+        self.sensor = _filled(given(kind.mjOBJ_SENSOR, m.nsensor), "sensor")
 
     def mujoco_body(self, i: int) -> str:
         return self._given_bodies[i]
