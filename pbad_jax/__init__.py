@@ -33,6 +33,7 @@ from pbad_jax.dynamics.task_space import (
     site_poses,
     site_velocities,
 )
+from pbad_jax.dynamics.touch import contact_forces
 from pbad_jax.errors import (
     CheckpointError,
     GradientError,
@@ -111,6 +112,7 @@ __all__ = [
     "centroidal_momentum_matrix",
     "chain",
     "check_gradients",
+    "contact_forces",
     "control",
     "difference",
     "dirk",

@@ -85,8 +85,9 @@ def _looked_at(model: Model, s: Sensor, where: str) -> Any:
     if target == "frame":
         return _frame(model, s.of, what)
     if target == "tendon":
-        tendon_rows(model.topology.joints, s.of, what)
-        return tuple((name, float(c)) for name, c in s.of.items())
+        tendon = s.of if isinstance(s.of, Mapping) else _pairs(s.of)
+        tendon_rows(model.topology.joints, tendon, what)
+        return tuple((name, float(c)) for name, c in tendon.items())
     if target == "joint":
         joints = model.topology.joints
         joint = joints[known(s.of, [j.name for j in joints], what)]
@@ -101,6 +102,11 @@ def _looked_at(model: Model, s: Sensor, where: str) -> Any:
     elif s.of is not None:
         raise ModelError(f"{what} is of {s.of!r:.60}; it is of nothing: leave it out")
     return s.of
+
+
+def _pairs(x: Any) -> dict:
+    """A tendon that was checked before; else nothing."""
+    return dict(x) if isinstance(x, tuple) and all(isinstance(p, tuple) and len(p) == 2 for p in x) else {}
 
 
 def _frame(model: Model, frame: Any, what: str) -> str | Site:

@@ -1,20 +1,53 @@
-"""How hard bodies are touched within a volume that a site has."""
+"""What contact does to bodies, and how hard they are touched within a volume that a site has."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pbad_jax.dynamics.instant import instant_of
 from pbad_jax.dynamics.task_space import Placed
 from pbad_jax.forces.contact_between import CONTACTS
 from pbad_jax.forces.contact_law import Touch
-from pbad_jax.forces.force import Instant, of_force
+from pbad_jax.forces.force import Instant, field_of, of_force
 from pbad_jax.forces.surfaces import safe_norm
-from pbad_jax.math.small import matvec, small_sum, transpose
+from pbad_jax.kinematics import transforms
+from pbad_jax.math.precision import with_all_bits
+from pbad_jax.math.small import matmul, matvec, small_sum, transpose
 from pbad_jax.math.spatial import compose
 from pbad_jax.model.model import Model
 from pbad_jax.model.sites import Site
+from pbad_jax.model.state import State, checked
 
 TINY = 1e-30
+
+
+@with_all_bits
+def contact_forces(model: Model, state: State, control=None) -> jax.Array:
+    """By what contact acts on every body, of this state by itself: friction by the normal force there.
+
+    Args:
+        model: the model.
+        state: q and v.
+        control: (nu,) or None, zeros.
+
+    Returns:
+        (nbody,6) torque about the centre of mass of the model, N m, and force, N: MuJoCo's cfrc_ext.
+
+    Raises:
+        StateError: shapes, dtypes, a state of another model (while tracing).
+    """
+    at, n_links = instant_of(model, state, checked(model, state, control)), model.topology.n_links
+    field = jnp.zeros((n_links, 3, 4), model.dtype)
+    for force in model.forces:
+        if isinstance(force, CONTACTS):
+            more = field_of(force.load(model, at), n_links)
+            field = field if more is None else field - more  # of Σ f ⊗ u
+    T = transforms.shift(at.T, transforms.center_of_mass(model, at.T))
+    # f × is antisymmetric: Σ (T u) × f from T (Σ f ⊗ u)ᵀ
+    moment = matmul(T, transpose(field))
+    torque = jnp.stack([moment[:, 1, 2] - moment[:, 2, 1], moment[:, 2, 0] - moment[:, 0, 2],
+                        moment[:, 0, 1] - moment[:, 1, 0]], axis=-1)  # fmt: skip
+    return jnp.concatenate([torque, field[..., 3]], axis=-1)[np.asarray(model.topology.body_link)]
 
 
 def touches(model: Model, at: Instant) -> list[Touch]:
@@ -53,7 +86,7 @@ def sees(volume: str, size: tuple[float, ...], start: jax.Array, way: jax.Array)
     side = _meets(*_both(_ball(start[:, :2], way[:, :2], np.full(2, r[0])), _slab(start[:, 2], way[:, 2], h)))
     if volume == "cylinder":
         return side
-    ends = [_meets(*_ball(start - np.array([0, 0, z], start.dtype), way, np.full(3, r[0]))) for z in (-h, h)]
+    ends = [_meets(*_ball(start - np.array([[0, 0, z]], start.dtype), way, np.full(3, r[0]))) for z in (-h, h)]
     return side | ends[0] | ends[1]
 
 
@@ -76,7 +109,7 @@ def _slab(x: jax.Array, d: jax.Array, half: float) -> tuple[jax.Array, jax.Array
 
 def _ball(x: jax.Array, d: jax.Array, radii: np.ndarray) -> tuple[jax.Array, jax.Array]:
     """Where |(x + t d)/radii| ≤ 1; nowhere: (1, −1)."""
-    radii = np.maximum(radii, TINY).astype(x.dtype)
+    radii = np.maximum(radii, TINY).astype(x.dtype)[None]
     x, d = x / radii, d / radii
     a = jnp.maximum(small_sum(d * d), TINY)
     b, square = small_sum(x * d), small_sum(x * x)
