@@ -70,7 +70,8 @@ def build_model(
     if fix_inertia not in ("error", "project"):
         raise OptionError(f"fix_inertia={fix_inertia!r}: choose 'error' or 'project'")
     draft = _drafted(list(bodies), world_geoms, fix_inertia, dtype)
-    drives = [check_actuator(a, draft.joints) for a in actuators]
+    links = {row.name: row.link for row in draft.bodies}
+    drives = [check_actuator(a, draft.joints, links, sites or {}) for a in actuators]
     unique([d.name for d in drives], "actuator")
     q_ref = np.array(draft.q0) if q0 is None else vector(q0, len(draft.q0), "q0", ModelError)
 
@@ -86,7 +87,7 @@ def build_model(
         armature=leaf([row.armature for row in draft.dofs], nv),
         q0=leaf(q_ref, len(q_ref)),
         geometry=_geometry(draft),
-        forces=(force_laws.Gravity(), *_joint_forces(draft, q_ref, leaf), *actuation(drives, leaf)),
+        forces=(force_laws.Gravity(), *_joint_forces(draft, q_ref, leaf), *actuation(drives, leaf, links)),
         keyframes=_keyframes(keyframes or {}, {"q": len(q_ref), "v": nv, "control": len(drives)}),
     )
     return with_sensors(with_sites(model, sites or {}), sensors or {})

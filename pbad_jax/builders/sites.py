@@ -8,6 +8,7 @@ import numpy as np
 
 from pbad_jax.checks import above_zero, known, number, one_of, vector
 from pbad_jax.errors import ModelError
+from pbad_jax.forces.spatial_tendons import checked_path
 from pbad_jax.forces.tendons import tendon_rows
 from pbad_jax.model.model import Model
 from pbad_jax.model.sensors import KINDS, RELATIVE, Sensor
@@ -85,6 +86,8 @@ def _looked_at(model: Model, s: Sensor, where: str) -> Any:
     if target == "frame":
         return _frame(model, s.of, what)
     if target == "tendon":
+        if isinstance(s.of, tuple) and any(isinstance(x, str | Site) for x in s.of):
+            return checked_path(s.of, model.sites, dict(zip(model.body_names, model.topology.body_link)), what)
         tendon = s.of if isinstance(s.of, Mapping) else _pairs(s.of)
         tendon_rows(model.topology.joints, tendon, what)
         return tuple((name, float(c)) for name, c in tendon.items())

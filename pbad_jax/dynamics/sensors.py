@@ -14,7 +14,7 @@ import numpy as np
 
 from pbad_jax.dynamics import energy, newton_euler
 from pbad_jax.dynamics.center_of_mass import carried_by, center_of_mass, center_of_mass_velocity
-from pbad_jax.dynamics.instant import instant_of
+from pbad_jax.dynamics.instant import generalised_force, instant_of
 from pbad_jax.dynamics.task_space import (
     Motion,
     Placed,
@@ -29,6 +29,8 @@ from pbad_jax.dynamics.task_space import (
 from pbad_jax.dynamics.touch import felt, touches
 from pbad_jax.forces.drives import actuator_force
 from pbad_jax.forces.force import Instant
+from pbad_jax.forces.spatial_tendons import course
+from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
 from pbad_jax.math.precision import with_all_bits
@@ -226,10 +228,13 @@ def _turned(look: _Look, s: Sensor) -> jax.Array:
 
 
 def _tendon(x: str, first: str) -> Reader:
-    """Coefficients times q or v."""
+    """Coefficients times q or v; of a spatial tendon its length or rate."""
 
     def read(look: _Look, s: Sensor) -> jax.Array:
         joints = {j.name: j for j in look.model.topology.joints}
+        if any(isinstance(part, Site) for part in s.of):
+            where = course(look.model, s.of, "a sensor")
+            return (where.lengths(look.at.T) if x == "q" else where.rates(look.at.T, look.at.V))[0]
         values = getattr(look.state, x)
         return sum((c * values[getattr(joints[name], first)] for name, c in s.of), jnp.zeros((), values.dtype))
 
@@ -268,8 +273,11 @@ def actuation(model: Model, at: Instant) -> jax.Array:
     total = jnp.zeros(model.nv, model.dtype)
     for force in model.forces:
         if hasattr(force, "u_index"):
-            tau = force.load(model, at).tau
-            total = total if tau is None else total + tau
+            load = force.load(model, at)
+            if load.point_forces:  # on sites or along spatial tendons
+                total = total + generalised_force(model, transforms.frames(model, at.q), load)
+            elif load.tau is not None:
+                total = total + load.tau
     return total
 
 

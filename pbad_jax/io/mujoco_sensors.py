@@ -1,4 +1,4 @@
-"""From MuJoCo's compiled model to sites and sensors. None of them changes the motion."""
+"""From MuJoCo's compiled model to sensors. None of them changes the motion."""
 
 from collections import Counter
 from typing import Any
@@ -6,16 +6,12 @@ from typing import Any
 import numpy as np
 
 from pbad_jax.io import mujoco_tendons
-from pbad_jax.io.mjcf import mujoco_module
+from pbad_jax.io.features import idle
+from pbad_jax.io.mujoco_sites import word
 from pbad_jax.model.sensors import KINDS, Sensor
-from pbad_jax.model.sites import VOLUMES, Site
+from pbad_jax.model.sites import Site
 
 RENAMED = {"jointactfrc": "jointactuatorfrc"}  # MuJoCo's enumeration and its files differ
-
-
-def sites(m, names) -> dict[str, Site]:
-    """All sites of the file; those that are meshes have the volume of a sphere."""
-    return {name: _site(m, names, k) for k, name in enumerate(names.site)}
 
 
 def sensors(m, names, actuators: set[str]) -> tuple[dict[str, Sensor], list[str]]:
@@ -26,7 +22,7 @@ def sensors(m, names, actuators: set[str]) -> tuple[dict[str, Sensor], list[str]
     """
     found, lost = {}, Counter()
     for k, name in enumerate(names.sensor):
-        kind = _word("mjtSensor", m.sensor_type[k])
+        kind = word("mjtSensor", m.sensor_type[k])
         kind = RENAMED.get(kind, kind)
         made = _sensor(m, names, actuators, k, kind)
         if isinstance(made, str):
@@ -34,7 +30,7 @@ def sensors(m, names, actuators: set[str]) -> tuple[dict[str, Sensor], list[str]
         else:
             found[name] = made
     listed = ", ".join(f"{reason} ({count})" for reason, count in sorted(lost.items()))
-    return found, [f"sensors that are not read: {listed}"] if lost else []
+    return found, [idle("sensors that are not read", f": {listed}")] if lost else []
 
 
 def _sensor(m, names, actuators: set[str], k: int, kind: str) -> Sensor | str:
@@ -50,10 +46,10 @@ def _sensor(m, names, actuators: set[str], k: int, kind: str) -> Sensor | str:
         if reference is None:
             return f"{kind} from a camera that moves"
     if target is None and KINDS[kind][0] in ("frame", "tendon"):
-        return f"{kind} of a " + ("spatial tendon" if KINDS[kind][0] == "tendon" else "camera that moves")
+        return f"{kind} of a " + ("tendon that wraps" if KINDS[kind][0] == "tendon" else "camera that moves")
     if KINDS[kind][0] == "actuator" and target not in actuators:
         return f"{kind} of an actuator that is left out"
-    bounded = _word("mjtDataType", m.sensor_datatype[k]) in ("real", "positive") and m.sensor_cutoff[k] > 0
+    bounded = word("mjtDataType", m.sensor_datatype[k]) in ("real", "positive") and m.sensor_cutoff[k] > 0
     field = tuple(m.opt.magnetic.tolist())
     return Sensor(kind, target, reference, float(m.sensor_cutoff[k]) if bounded else np.inf, field)
 
@@ -63,7 +59,7 @@ def _target(m, names, kind: int, i: int, target: str) -> Any:
     if target == "frame":
         return _frame(m, names, kind, i)
     if target == "tendon":
-        return mujoco_tendons.tendon(m, i, names.joint) if mujoco_tendons.is_fixed(m, i) else None
+        return mujoco_tendons.tendon(m, i, names) if mujoco_tendons.why_not(m, i) == "" else None
     if target == "body":
         return names.body[i] or None
     return {"joint": names.joint, "actuator": names.actuator}[target][i] if target else None
@@ -71,7 +67,7 @@ def _target(m, names, kind: int, i: int, target: str) -> Any:
 
 def _frame(m, names, kind: int, i: int) -> str | Site | None:
     """A site's name, or the frame of a body, its inertia, a shape, or a camera that stands still on its body."""
-    what = _word("mjtObj", kind)
+    what = word("mjtObj", kind)
     if what == "site":
         return names.site[i]
     if what == "camera" and m.cam_mode[i] != 0:
@@ -84,19 +80,3 @@ def _frame(m, names, kind: int, i: int) -> str | Site | None:
         "camera": lambda: (m.cam_bodyid[i], m.cam_pos[i], m.cam_quat[i]),
     }[what]()
     return Site(names.body[body] or None, tuple(position.tolist()), tuple(quaternion.tolist()))
-
-
-def _site(m, names, k: int) -> Site:
-    volume = _word("mjtGeom", m.site_type[k])
-    return Site(
-        names.body[m.site_bodyid[k]] or None,
-        tuple(m.site_pos[k].tolist()),
-        tuple(m.site_quat[k].tolist()),
-        volume if volume in VOLUMES else "sphere",
-        tuple(np.maximum(m.site_size[k], 0.0).tolist()),
-    )
-
-
-def _word(enum: str, value) -> str:
-    """What MuJoCo calls it: mjSENS_TOUCH is touch."""
-    return getattr(mujoco_module(), enum)(int(value)).name.split("_", 1)[1].lower()

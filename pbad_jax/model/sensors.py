@@ -55,7 +55,7 @@ class Sensor:
         kind: one of KINDS.
         of: what it looks at. A frame: the name of a site of the model, or a Site; Site("foot") is the body's own frame.
             A joint (hinge or slide; ball), an actuator or a body (with all that it carries; None: all): its name. A
-            fixed tendon: {joint: coefficient}. None for energies and the clock.
+            tendon: {joint: coefficient}, or a tuple of sites. None for energies and the clock.
         reference: the frame from which a frame is seen, a site's name or a Site; None = the world.
         cutoff: what it gives stays within −cutoff and cutoff (`touch`: below it).
         field: (3,) of a magnetometer, what it measures, in the world's axes.

@@ -28,7 +28,7 @@ from helpers import DTYPE, FLOAT32, TOL, Case, assert_close, assert_refused, rot
 from stage_cases import SCHEMES, both, draw
 
 import pbad_jax as pbad
-from pbad_jax import Actuator, Body, Geom, Joint, forces
+from pbad_jax import Actuator, Body, Geom, Joint, Site, forces
 from pbad_jax.forces.force import Instant
 from pbad_jax.forces.surfaces import safe_norm
 from pbad_jax.kinematics import manifold
@@ -156,6 +156,28 @@ def pulled(**changes) -> forces.TendonActuation:
     return dataclasses.replace(pbad.with_actuators(creature(), *drives).forces[-1], u_index=(0, 1))
 
 
+ROPES = [
+    (
+        Site("shin", (0.1, 0.2, 0)),
+        Site(None, (1, 0.5, -0.5)),
+        Site("cart", (0, 0, 0.1)),
+        2.0,
+        Site("trunk"),
+        Site("wheel"),
+    ),
+    (Site("thigh", (0.3, 0, 0)), Site("cart")),
+]
+
+
+def hauled(target, **how) -> Any:
+    """An actuator of a rope or a site; the two controls of the creature serve it."""
+    drives = [Actuator(x, f"u{k}", gain=2.0, bias=(0.1, -1.5, -0.4), **how) for k, x in enumerate(target)]
+    return dataclasses.replace(pbad.with_actuators(creature(), *drives).forces[-1], u_index=(1, 0)[: len(drives)])
+
+
+JETS = [Site("shin", (0.1, 0.2, 0.3), (1, 0.2, 0.3, 0.4)), Site("trunk", (0, 0, 0.1))]
+PUSH = {"gear": (1.0, 0.5, -0.3, 0.2, -0.4, 0.6)}
+BENT = {"stiffness": [[0.3, 0.5], [0.4, 0.2]], "rest": (0.2, -0.3)}
 TENDON_LIMIT = {"range": [[-0.2, 0.1], [-INF, -0.3]], "stiffness": (3.0, 2.0), "width": 0.2}
 QUARTIC = {"polynomial": (0.3, 0.7, 0.3, -0.2, 0.1), "offset": (0.2, -0.1), "stiffness": 3.0}
 HELD = {"stiffness": 5.0, "damping": 0.8}
@@ -182,6 +204,18 @@ FORCES = {
     "TendonCoupling, alone": (law("tendon_coupling", (PULLS[0],), **QUARTIC), True),
     "TendonActuation": (pulled, False),
     "TendonActuation, clipped": (lambda: pulled(control_range=(-1, 1), force_range=(-0.4, 0.9)), False),
+    "SpatialTendonSpring": (law("spatial_tendon_spring", (ROPES,), stiffness=2.0, rest=0.3, damping=0.3), False),
+    "SpatialTendonSpring, elastic": (law("spatial_tendon_spring", (ROPES[0],), stiffness=2.0, rest=0.5), True),
+    "SpatialTendonLimit": (law("spatial_tendon_limit", (ROPES, [[0.3, 0.7], [-INF, 0.2]]), stiffness=3.0, width=0.2,
+                               damping=0.6), False),
+    "SpatialTendonActuation": (lambda: hauled(ROPES, gear=1.5), False),
+    "SpatialTendonActuation, clipped": (lambda: hauled(ROPES, force_range=(-1.3, 0.9)), False),
+    "SiteActuation": (lambda: hauled(JETS, **PUSH), False),
+    "SiteActuation, clipped": (lambda: hauled(JETS, **PUSH, control_range=(-1, 1), force_range=(-1, 0.9)), False),
+    "GravityCompensation": (law("gravity_compensation", ({"shin": 0.7, "cart": 1.2},)), True),
+    "JointPolynomial": (law("joint_polynomial", (["knee", "rail"],), damping=[[0.3, 0.2], [0.5, 0]], **BENT), False),
+    "JointPolynomial, elastic": (law("joint_polynomial", (["knee", "rail"],), **BENT), True),
+    "JointPolynomial, all": (law("joint_polynomial", (), damping=(0.3, 0.4)), False),
     "JointForce": (law("joint_force", (np.linspace(-2, 3, 12),)), False),
     "Drag": (lambda: forces.drag(0.8), False),
     "Fluid": (law("fluid", (2.0, 0.7)), False),
