@@ -44,14 +44,22 @@ def why_not(m, t: int) -> str:
 
 def tendon(m, t: int, names) -> dict[str, float] | tuple:
     """A fixed tendon, {joint: coefficient}, or the path of a spatial one."""
-    if not is_fixed(m, t):
-        pulley = int(mujoco_module().mjtWrap.mjWRAP_PULLEY)
-        parts = zip(*(_wraps(m, x, t) for x in (m.wrap_type, m.wrap_objid, m.wrap_prm)))
-        return tuple(float(p) if kind == pulley else site(m, names, int(k)) for kind, k, p in parts)
+    return coefficients(m, t, names) if is_fixed(m, t) else path(m, t, names)
+
+
+def coefficients(m, t: int, names) -> dict[str, float]:
+    """Of a fixed tendon, by joint."""
     out: dict[str, float] = {}
     for j, c in zip(_wraps(m, m.wrap_objid, t), _wraps(m, m.wrap_prm, t)):
         out[names.joint[j]] = out.get(names.joint[j], 0.0) + float(c)
     return out
+
+
+def path(m, t: int, names) -> tuple:
+    """Sites and divisors of pulleys, of a spatial tendon."""
+    pulley = int(mujoco_module().mjtWrap.mjWRAP_PULLEY)
+    parts = zip(*(_wraps(m, x, t) for x in (m.wrap_type, m.wrap_objid, m.wrap_prm)))
+    return tuple(float(p) if kind == pulley else site(m, names, int(k)) for kind, k, p in parts)
 
 
 def tendons(m, names, switches: set[str]) -> tuple[list[Maker], list[str]]:
@@ -72,7 +80,7 @@ def tendons(m, names, switches: set[str]) -> tuple[list[Maker], list[str]]:
     makers += _laws(m, np.array(straight, int), names, switches, spatial_tendon_spring, spatial_tendon_limit)
     on = [t for t in fixed if m.tendon_frictionloss[t] > 0]
     if on and "frictionloss" not in switches:
-        rows = [tendon(m, t, names) for t in on]
+        rows = [coefficients(m, t, names) for t in on]
         makers.append(functools.partial(tendon_friction, tendons=rows, loss=m.tendon_frictionloss[on]))
     return makers, lost
 
@@ -106,8 +114,8 @@ def couplings(m, rows: list[int], names) -> Maker:
     k = inertia / np.array([_tau(m.eq_solref[e]) for e in rows]) ** 2
     p = m.eq_data[rows, :5] * np.where((b < 0)[:, None], [1, 0, 0, 0, 0], 1)
     offset = np.stack([m.tendon_length0[a], np.where(b < 0, 0.0, m.tendon_length0[np.maximum(b, 0)])], axis=1)
-    one = [tendon(m, t, names) for t in a]
-    other = [tendon(m, t if t >= 0 else first, names) for first, t in zip(a, b)]
+    one = [coefficients(m, t, names) for t in a]
+    other = [coefficients(m, t if t >= 0 else first, names) for first, t in zip(a, b)]
     return functools.partial(
         tendon_coupling, tendons=one, others=other, stiffness=k, damping=2 * np.sqrt(k * inertia), polynomial=p,
         offset=offset,

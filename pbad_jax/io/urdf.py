@@ -104,14 +104,14 @@ def _check_words(root: Node, out: Prepared) -> None:
             raise UnsupportedFeatureError(
                 f"{node.where}: <{cut(node.tag)}>: expand the file with xacro first", (f"<{cut(node.tag)}>",)
             )
-        known, idle = _CHILDREN.get(node.tag), _IGNORED.get(node.tag, set())
+        known, others = _CHILDREN.get(node.tag), _IGNORED.get(node.tag, set())
         for child in node.children:
             if known is None or child.tag in known or child.tag.startswith("xacro:"):
                 stack.append(child)
-            elif child.tag in idle:
+            elif child.tag in others:
                 ignored[child.tag] += 1
             else:
-                near = nearest(child.tag, known | idle) if ":" not in child.tag else ""
+                near = nearest(child.tag, known | others) if ":" not in child.tag else ""
                 out.unsupported.append(refused("element", f" <{cut(child.tag)}> of <{node.tag}> ({child.where}{near})"))
         _check_attributes(node, ignored)
     if ignored:
