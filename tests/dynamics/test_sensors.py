@@ -396,14 +396,15 @@ def test_the_page_runs():
     """docs/robots.md: the tip comes to its goal, and what rests there feels gravity upwards."""
     page = pathlib.Path(__file__).parents[2] / "docs" / "robots.md"
     blocks = re.findall(r"<!-- robot -->\n```python\n(.*?)```", page.read_text(), re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     there: dict[str, Any] = {}
     for block in blocks:
         exec(compile(block, str(page), "exec"), there)
+        there.setdefault("felt", there["read"]["felt"][-1])
     np.testing.assert_allclose(there["tip"], there["goal"], atol=2e-3)
     assert (there["status"] == pbad.Status.CONVERGED).all()
-    np.testing.assert_allclose(np.linalg.norm(there["read"]["felt"][-1]), 9.81, atol=0.05)
-    assert set(there["values"]) == set(there["model"].sensors)
+    np.testing.assert_allclose(np.linalg.norm(there["felt"]), 9.81, atol=0.05)
+    assert set(there["values"]) == set(there["model"].sensors) and there["read"]["gyro"].shape == (20, 3)
     kinds = re.findall(
         r"`([a-z_]+)`", page.read_text().split("## Sites and sensors")[1].split("The others of a file")[0]
     )
