@@ -11,8 +11,29 @@ from pbad_jax.builders.actuators import Actuator, motors, with_actuators
 from pbad_jax.builders.build_model import build_model
 from pbad_jax.builders.descriptions import Body, Geom, Joint
 from pbad_jax.builders.presets import chain, spider, swimmer
+from pbad_jax.builders.sites import with_sensors, with_sites
 from pbad_jax.compilation_cache import use_compilation_cache
+from pbad_jax.dynamics.center_of_mass import (
+    center_of_mass,
+    center_of_mass_jacobian,
+    center_of_mass_velocity,
+    centroidal_momentum_matrix,
+    total_mass,
+)
 from pbad_jax.dynamics.energy import angular_momentum, kinetic_energy, linear_momentum, loop_gaps, potential_energy
+from pbad_jax.dynamics.sensors import read_sensors
+from pbad_jax.dynamics.task_space import (
+    Jacobian,
+    Rates,
+    body_accelerations,
+    body_jacobian,
+    body_velocities,
+    site_accelerations,
+    site_jacobian,
+    site_poses,
+    site_velocities,
+)
+from pbad_jax.dynamics.touch import contact_forces
 from pbad_jax.errors import (
     CheckpointError,
     GradientError,
@@ -33,6 +54,8 @@ from pbad_jax.kinematics.manifold import difference, retract
 from pbad_jax.kinematics.transforms import Poses, forward_kinematics
 from pbad_jax.model.inertial_parameters import inertial_parameters, with_inertial_parameters
 from pbad_jax.model.model import Model
+from pbad_jax.model.sensors import Sensor
+from pbad_jax.model.sites import Site
 from pbad_jax.model.state import State, make_state
 from pbad_jax.rollouts.batch import Schedule, rollout_batch
 from pbad_jax.rollouts.rollout import Trajectory, rollout
@@ -51,6 +74,7 @@ __all__ = [
     "GradientError",
     "GradientReport",
     "Instant",
+    "Jacobian",
     "Joint",
     "Linearization",
     "Load",
@@ -61,8 +85,11 @@ __all__ = [
     "Options",
     "Point",
     "Poses",
+    "Rates",
     "Schedule",
     "Scheme",
+    "Sensor",
+    "Site",
     "State",
     "StateError",
     "Status",
@@ -75,9 +102,17 @@ __all__ = [
     "Variational",
     "__version__",
     "angular_momentum",
+    "body_accelerations",
+    "body_jacobian",
+    "body_velocities",
     "build_model",
+    "center_of_mass",
+    "center_of_mass_jacobian",
+    "center_of_mass_velocity",
+    "centroidal_momentum_matrix",
     "chain",
     "check_gradients",
+    "contact_forces",
     "control",
     "difference",
     "dirk",
@@ -99,15 +134,23 @@ __all__ = [
     "newton_euler",
     "potential_energy",
     "radau",
+    "read_sensors",
     "retract",
     "rollout",
     "rollout_batch",
     "save_trajectory",
+    "site_accelerations",
+    "site_jacobian",
+    "site_poses",
+    "site_velocities",
     "spider",
     "swimmer",
+    "total_mass",
     "use_compilation_cache",
     "variational",
     "with_actuators",
     "with_forces",
     "with_inertial_parameters",
+    "with_sensors",
+    "with_sites",
 ]

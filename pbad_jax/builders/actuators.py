@@ -10,10 +10,13 @@ from pbad_jax import checks
 from pbad_jax.checks import interval, known, number, unique, vector
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.drives import Actuation, VectorActuation, chosen
+from pbad_jax.forces.site_actuation import SiteActuation, points_of
+from pbad_jax.forces.spatial_tendons import SpatialTendonActuation, checked_path, course_of
 from pbad_jax.forces.tendons import TendonActuation, tendon_rows
 from pbad_jax.model.joints import BALL, JOINTS, JointInfo
 from pbad_jax.model.keyframes import Keyframe, Keyframes
 from pbad_jax.model.model import Model
+from pbad_jax.model.sites import Site
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,10 +29,11 @@ class Actuator:
 
     Attributes:
         joint: its name; any but a fixed one. Or a fixed tendon, {joint: coefficient} of hinges and slides, whose
-            length is the sum of coefficient · q.
-        name: unique; default that of the joint and "_actuator"; a tendon's has none.
+            length is the sum of coefficient · q. Or a spatial one, a tuple of sites, see `spatial_tendon_spring`. Or a
+            Site, on which it acts like a rotor or a jet: it has no length.
+        name: unique; default that of the joint and "_actuator"; for tendons and sites it must be given.
         gear: one number for a hinge, a slide or a tendon; else one for each degree of freedom: universal (2,), planar
-            and ball (3,), free (6,).
+            and ball (3,), free (6,). Of a Site (6,): force and torque in its axes.
         gain: force per control; N, or N m where the gear is a plain number of a hinge.
         bias: (3,) force, force per length, force per speed.
         control_range, force_range: (low, high), None = unlimited.
@@ -37,7 +41,7 @@ class Actuator:
             instead of its own (MuJoCo's jointinparent).
     """
 
-    joint: str | Mapping[str, float]
+    joint: str | Mapping[str, float] | tuple | Site
     name: str = ""
     gear: Any = 1.0
     gain: float = 1.0
@@ -58,12 +62,13 @@ def with_actuators(model: Model, *actuators: Actuator) -> Model:
         ModelError: an unknown or fixed joint, a name that is taken, bad numbers.
     """
     t = model.topology
-    drives = [check_actuator(a, t.joints) for a in actuators]
+    links = dict(zip(t.body_names, t.body_link))
+    drives = [check_actuator(a, t.joints, links, model.sites) for a in actuators]
     names = t.actuator_names + tuple(d.name for d in drives)
     unique(list(names), "actuator")
 
     leaf = checks.leaf(model.dtype)
-    more = tuple(actuation(drives, leaf, first=model.nu))
+    more = tuple(actuation(drives, leaf, links, first=model.nu))
     topology = dataclasses.replace(t, actuator_names=names)
     keyframes = Keyframes({k: _with_more(key, len(drives)) for k, key in model.keyframes.items()})
     return dataclasses.replace(model, topology=topology, forces=model.forces + more, keyframes=keyframes)
@@ -100,26 +105,31 @@ class Drive(NamedTuple):
     """A checked Actuator."""
 
     name: str
-    joint: JointInfo | None  # None: of a tendon
-    tendon: np.ndarray  # (nv,) its coefficients; empty: of a joint
+    joint: JointInfo | None  # None: of something else
+    tendon: np.ndarray  # (nv,) coefficients of a fixed tendon; empty: of something else
     in_parent: bool
     gear: np.ndarray  # one entry a degree of freedom
     gain: float
     bias: np.ndarray
     control_range: tuple[float, float]
     force_range: tuple[float, float]
+    path: tuple = ()  # of a spatial tendon
+    site: Site | None = None
 
 
-def check_actuator(a: Actuator, joints: Sequence[JointInfo]) -> Drive:
-    """An actuator of one of these joints.
+def check_actuator(
+    a: Actuator, joints: Sequence[JointInfo], links: Mapping[str, int], sites: Mapping[str, Site]
+) -> Drive:
+    """An actuator of one of these joints, or between these sites; `links` has that of every body.
 
     Raises:
-        ModelError: no Actuator, an unknown or fixed joint, a gear of the wrong length, bad numbers.
+        ModelError: no Actuator, an unknown or fixed joint, an unknown site or body, a gear of the wrong length, bad
+            numbers.
     """
     if not isinstance(a, Actuator):
         raise ModelError(f"{a!r:.60} is no actuator; make one with Actuator(joint)")
-    if isinstance(a.joint, Mapping):
-        return _of_tendon(a, joints)
+    if not isinstance(a.joint, str):
+        return _of_tendon_or_site(a, joints, links, sites)
     name = a.name or f"{a.joint}_actuator"
     where = f"actuator {name!r}"
     joint = joints[known(a.joint, [j.name for j in joints], f"joint of {where}")]
@@ -131,13 +141,21 @@ def check_actuator(a: Actuator, joints: Sequence[JointInfo]) -> Drive:
     return Drive(name, joint, np.zeros(0), bool(a.in_parent), np.asarray(gear), *_law_of(a, where))
 
 
-def _of_tendon(a: Actuator, joints: Sequence[JointInfo]) -> Drive:
-    """An actuator of a tendon, checked likewise."""
-    where = f"actuator {a.name!r}"
+def _of_tendon_or_site(a: Actuator, joints: Sequence[JointInfo], links, sites) -> Drive:
+    """An actuator of a tendon or a site, checked likewise."""
+    where, target = f"actuator {a.name!r}", a.joint
     if not a.name:
-        raise ModelError(f"actuator of the tendon {a.joint!r:.60} has no name; give it one: Actuator(tendon, name)")
-    (row,) = tendon_rows(joints, a.joint, where)
-    return Drive(a.name, None, row, False, np.asarray([number(a.gear, f"gear of {where}")]), *_law_of(a, where))
+        raise ModelError(f"actuator of the tendon or site {target!r:.60} has no name; give it one: Actuator(_, name)")
+    if isinstance(target, Site):
+        if target.body is None:
+            raise ModelError(f"{where}: its site is in the world, which nothing moves; give one on a body")
+        checked_path((target, target), sites, links, where)
+        gear, more = vector(a.gear, 6, f"gear of {where} on a site"), {"site": target}
+    else:
+        gear = np.asarray([number(a.gear, f"gear of {where}")])
+        more = {"path": checked_path(target, sites, links, where)} if isinstance(target, tuple) else {}
+    row = np.zeros(0) if more else tendon_rows(joints, target, where)[0]
+    return Drive(a.name, None, row, False, gear, *_law_of(a, where), **more)
 
 
 def _law_of(a: Actuator, where: str) -> tuple:
@@ -148,10 +166,10 @@ def _law_of(a: Actuator, where: str) -> tuple:
     )  # fmt: skip
 
 
-def actuation(drives: Sequence[Drive], leaf: Callable, first: int = 0) -> list:
+def actuation(drives: Sequence[Drive], leaf: Callable, links: Mapping[str, int], first: int = 0) -> list:
     """The forces of these actuators, whose controls begin at `first`.
 
-    leaf: makes (array, *shape) an array of the model's dtype.
+    leaf: makes (array, *shape) an array of the model's dtype. links: of every body.
     """
     of_joints = [(i, d, d.joint, _single(d, d.joint)) for i, d in enumerate(drives) if d.joint is not None]
     out = []
@@ -167,12 +185,27 @@ def actuation(drives: Sequence[Drive], leaf: Callable, first: int = 0) -> list:
         gear = leaf([_places(d, j) for _, d, j in rest], len(rest), 6)
         where = tuple((j.type, j.q, j.v, d.in_parent) for _, d, j in rest)
         out.append(VectorActuation(gear, **law, u_index=tuple(first + i for i, *_ in rest), joints=where))
-    pulls = [(i, d) for i, d in enumerate(drives) if d.joint is None]
+    pulls = [(i, d) for i, d in enumerate(drives) if d.tendon.size]
     if pulls:
         law = _law([d for _, d in pulls], leaf)
         rows, gear = leaf([d.tendon for _, d in pulls]), leaf([d.gear[0] for _, d in pulls], len(pulls))
         out.append(TendonActuation(rows, gear, **law, u_index=tuple(first + i for i, _ in pulls)))
-    return out
+    lines = [(i, d) for i, d in enumerate(drives) if d.path]
+    if lines:
+        law = _law([d for _, d in lines], leaf)
+        where, gear = course_of([d.path for _, d in lines], links, leaf), leaf([d.gear[0] for _, d in lines])
+        out.append(SpatialTendonActuation(where, gear, **law, u_index=tuple(first + i for i, _ in lines)))
+    return out + _jets([(i, d, d.site) for i, d in enumerate(drives) if d.site is not None], leaf, links, first)
+
+
+def _jets(jets: list, leaf: Callable, links: Mapping[str, int], first: int) -> list:
+    """Those on sites."""
+    if not jets:
+        return []
+    u, gear = leaf([points_of(site) for *_, site in jets]), leaf([d.gear for _, d, _ in jets])
+    index = tuple(first + i for i, *_ in jets)
+    on = tuple(links[site.body] for *_, site in jets)
+    return [SiteActuation(u, gear, **_law([d for _, d, _ in jets], leaf), u_index=index, links=on)]
 
 
 def _single(d: Drive, joint: JointInfo) -> int | None:

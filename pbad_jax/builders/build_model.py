@@ -16,11 +16,14 @@ from pbad_jax.builders.actuators import Actuator, Drive, actuation, check_actuat
 from pbad_jax.builders.descriptions import Body, Geom
 from pbad_jax.builders.joint_inertia import check_joint_inertia, joint_inertia
 from pbad_jax.builders.link_rows import Draft, add_body, add_geom
+from pbad_jax.builders.sites import with_sensors, with_sites
 from pbad_jax.checks import float_dtype, unique, vector
 from pbad_jax.errors import ModelError, OptionError
 from pbad_jax.model import joints
 from pbad_jax.model.keyframes import Keyframe, Keyframes
 from pbad_jax.model.model import Geometry, Model, Topology
+from pbad_jax.model.sensors import Sensor
+from pbad_jax.model.sites import Site
 
 
 def build_model(
@@ -35,6 +38,8 @@ def build_model(
     dtype: Any = None,
     inactive: Sequence[str] = (),
     keyframes: Mapping[str, Keyframe] | None = None,
+    sites: Mapping[str, Site] | None = None,
+    sensors: Mapping[str, Sensor] | None = None,
 ) -> Model:
     """A `Model` from bodies in parent-first order, every input checked.
 
@@ -49,6 +54,8 @@ def build_model(
         dtype: float32 or float64; default float64 where JAX has it enabled, else float32.
         inactive: features that the model carries without a force (importers fill this).
         keyframes: named moments, for `make_state(model, key=...)`.
+        sites: frames on the bodies by name, see `with_sites`.
+        sensors: what `read_sensors` gives, by name.
 
     Returns:
         The model with its own forces: gravity, and springs, dampers, dry friction, limits, actuators where there are
@@ -63,13 +70,14 @@ def build_model(
     if fix_inertia not in ("error", "project"):
         raise OptionError(f"fix_inertia={fix_inertia!r}: choose 'error' or 'project'")
     draft = _drafted(list(bodies), world_geoms, fix_inertia, dtype)
-    drives = [check_actuator(a, draft.joints) for a in actuators]
+    links = {row.name: row.link for row in draft.bodies}
+    drives = [check_actuator(a, draft.joints, links, sites or {}) for a in actuators]
     unique([d.name for d in drives], "actuator")
     q_ref = np.array(draft.q0) if q0 is None else vector(q0, len(draft.q0), "q0", ModelError)
 
     leaf = checks.leaf(dtype)
     n, nv = len(draft.links), len(draft.dofs)
-    return Model(
+    model = Model(
         topology=_topology(draft, name, drives, inactive),
         placement=leaf([row.placement for row in draft.links], n, 3, 4),
         axis=leaf([row.axis for row in draft.links], n, 3),
@@ -79,9 +87,10 @@ def build_model(
         armature=leaf([row.armature for row in draft.dofs], nv),
         q0=leaf(q_ref, len(q_ref)),
         geometry=_geometry(draft),
-        forces=(force_laws.Gravity(), *_joint_forces(draft, q_ref, leaf), *actuation(drives, leaf)),
+        forces=(force_laws.Gravity(), *_joint_forces(draft, q_ref, leaf), *actuation(drives, leaf, links)),
         keyframes=_keyframes(keyframes or {}, {"q": len(q_ref), "v": nv, "control": len(drives)}),
     )
+    return with_sensors(with_sites(model, sites or {}), sensors or {})
 
 
 def _keyframes(given: Mapping[str, Keyframe], sizes: dict[str, int]) -> Keyframes:

@@ -37,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
         ("keyframe", "time (s)", "control"),
         [(n, f"{k.time:g}", "no" if k.control is None else "yes") for n, k in model.keyframes.items()],
     )
+    _table(("site", "body"), [(n, s.body or "world") for n, s in model.sites.items()])
+    _table(("sensor", "kind"), [(n, s.kind) for n, s in model.sensors.items()])
     _table(("force", "acts on", "once a"), [_force(model, f) for f in model.forces])
     _table(("features that do not act",), [(x,) for x in idle_features(model, lost)])
     return 0

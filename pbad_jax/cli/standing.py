@@ -90,7 +90,9 @@ def _floats(model: Model) -> int:
 
 
 def _actuations(model: Model) -> list:
-    return [f for f in model.forces if hasattr(f, "u_index") and hasattr(f, "extent")]
+    """Those that have a length to pull to."""
+    with_length = [f for f in model.forces if hasattr(f, "u_index") and hasattr(f, "extent")]
+    return [f for f in with_length if not isinstance(f, forces.SiteActuation)]
 
 
 def _servos(model: Model) -> list[tuple[int, list[int]]]:
@@ -110,6 +112,9 @@ def _acts_on(model: Model, force, i: int) -> list[int]:
         return list(range(joint.v, joint.v + joint.nv))
     if isinstance(force, forces.TendonActuation):
         return np.flatnonzero(np.asarray(force.coefficient[i])).tolist()
+    if isinstance(force, forces.SpatialTendonActuation):
+        moves = tree(model.topology).dof_above_link[:, list(force.course.links[i])]
+        return np.flatnonzero(moves.any(axis=1)).tolist()
     return [force.v_index[i]]
 
 

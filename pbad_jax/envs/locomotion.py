@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pbad_jax.dynamics.center_of_mass import center_of_mass
 from pbad_jax.envs import sensors
 from pbad_jax.envs.assets import gymnasium_model
 from pbad_jax.envs.task import Moment, Task, never
@@ -163,7 +164,7 @@ def humanoid(model: Model | None = None, dtype=None) -> Task:
         return (m.sim.q[2] > 1.0) & (m.sim.q[2] < 2.0)
 
     def reward(m: Moment):
-        moved = sensors.center_of_mass(m.model, m.sim) - sensors.center_of_mass(m.model, m.before)
+        moved = center_of_mass(m.model, m.sim) - center_of_mass(m.model, m.before)
         return summed(
             reward_forward=1.25 * moved[0] / m.dt,
             reward_ctrl=-effort(m, 0.1),

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.builders import presets
+from pbad_jax.dynamics.center_of_mass import center_of_mass
 from pbad_jax.envs import sensors
 from pbad_jax.envs.locomotion import effort, near_rest, placed, summed
 from pbad_jax.envs.task import Moment, Task
@@ -15,7 +16,7 @@ STRENGTH = 200.0  # N m, of an action of 1; the 25 quickest of 256 random gaits,
 
 def forward(m: Moment) -> jax.Array:
     """The mean of ẋ of the centre of mass over the step, m/s."""
-    moved = sensors.center_of_mass(m.model, m.sim) - sensors.center_of_mass(m.model, m.before)
+    moved = center_of_mass(m.model, m.sim) - center_of_mass(m.model, m.before)
     return moved[0] / m.dt
 
 

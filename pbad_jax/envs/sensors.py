@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.dynamics.instant import instant_of
+from pbad_jax.dynamics.sensors import actuation as total_actuation
+from pbad_jax.dynamics.touch import contact_forces as forces_of_contact
 from pbad_jax.envs.task import Moment
-from pbad_jax.forces.contact_between import CONTACTS
-from pbad_jax.forces.force import field_of
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math.small import matmul, transpose
@@ -20,22 +20,8 @@ from pbad_jax.model.state import State
 
 
 def contact_forces(m: Moment) -> jax.Array:
-    """(nbody,6) torque about the centre of mass, N m, and force, N, by which contact acts on every body: cfrc_ext.
-
-    Of the state at the end of the step by itself: friction by the normal force there.
-    """
-    at, n_links = instant_of(m.model, m.sim, m.control), m.model.topology.n_links
-    field = jnp.zeros((n_links, 3, 4), m.model.dtype)
-    for force in m.model.forces:
-        if isinstance(force, CONTACTS):
-            more = field_of(force.load(m.model, at), n_links)
-            field = field if more is None else field - more  # of Σ f ⊗ u
-    T = transforms.shift(at.T, transforms.center_of_mass(m.model, at.T))
-    # f × is antisymmetric: Σ (T u) × f from T (Σ f ⊗ u)ᵀ
-    moment = matmul(T, transpose(field))
-    torque = jnp.stack([moment[:, 1, 2] - moment[:, 2, 1], moment[:, 2, 0] - moment[:, 0, 2],
-                        moment[:, 0, 1] - moment[:, 1, 0]], axis=-1)  # fmt: skip
-    return of_bodies(m.model, jnp.concatenate([torque, field[..., 3]], axis=-1))
+    """(nbody,6) torque about the centre of mass, N m, and force, N, by which contact acts on every body: cfrc_ext."""
+    return forces_of_contact(m.model, m.sim, m.control)
 
 
 def inertias(m: Moment) -> jax.Array:
@@ -60,17 +46,7 @@ def velocities(m: Moment) -> jax.Array:
 
 def actuation(m: Moment) -> jax.Array:
     """(nv,) N m or N, the generalised force of all actuators: MuJoCo's qfrc_actuator."""
-    at, total = instant_of(m.model, m.sim, m.control), jnp.zeros(m.model.nv, m.model.dtype)
-    for force in m.model.forces:
-        if hasattr(force, "u_index"):
-            tau = force.load(m.model, at).tau
-            total = total if tau is None else total + tau
-    return total
-
-
-def center_of_mass(model: Model, state: State) -> jax.Array:
-    """(3,) m, of all bodies."""
-    return transforms.center_of_mass(model, transforms.transforms(model, state.q))
+    return total_actuation(m.model, instant_of(m.model, m.sim, m.control))
 
 
 def body_position(model: Model, state: State, body: str) -> jax.Array:

@@ -20,7 +20,16 @@ from pbad_jax.forces.force import (
 )
 from pbad_jax.forces.joint_laws import Gravity, JointCoupling, JointDamping, JointFriction, JointLimit, JointSpring
 from pbad_jax.forces.paper import PaperContact, PaperDrag, paper_contact, paper_drag, paper_friction
+from pbad_jax.forces.passive import GravityCompensation, JointPolynomial, gravity_compensation, joint_polynomial
 from pbad_jax.forces.shape_contact import ShapeContact
+from pbad_jax.forces.site_actuation import SiteActuation
+from pbad_jax.forces.spatial_tendons import (
+    SpatialTendonActuation,
+    SpatialTendonLimit,
+    SpatialTendonSpring,
+    spatial_tendon_limit,
+    spatial_tendon_spring,
+)
 from pbad_jax.forces.surfaces import SignedDistance, box, capsule, half_space, height_field, sphere
 from pbad_jax.forces.tendons import (
     TendonActuation,
@@ -48,6 +57,7 @@ __all__ = [
     "Fluid",
     "Force",
     "Gravity",
+    "GravityCompensation",
     "InertiaBoxes",
     "Instant",
     "JointCoupling",
@@ -55,6 +65,7 @@ __all__ = [
     "JointForce",
     "JointFriction",
     "JointLimit",
+    "JointPolynomial",
     "JointSpring",
     "Load",
     "PDDrive",
@@ -65,6 +76,10 @@ __all__ = [
     "Pull",
     "ShapeContact",
     "SignedDistance",
+    "SiteActuation",
+    "SpatialTendonActuation",
+    "SpatialTendonLimit",
+    "SpatialTendonSpring",
     "Start",
     "TendonActuation",
     "TendonCoupling",
@@ -82,12 +97,14 @@ __all__ = [
     "contact_points",
     "drag",
     "fluid",
+    "gravity_compensation",
     "half_space",
     "height_field",
     "inertia_boxes",
     "is_conservative",
     "joined",
     "joint_force",
+    "joint_polynomial",
     "paper_contact",
     "paper_drag",
     "paper_friction",
@@ -95,6 +112,8 @@ __all__ = [
     "point_forces",
     "points_on",
     "pull",
+    "spatial_tendon_limit",
+    "spatial_tendon_spring",
     "sphere",
     "tendon_coupling",
     "tendon_friction",

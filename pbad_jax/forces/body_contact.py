@@ -38,6 +38,8 @@ from pbad_jax.errors import ModelError
 from pbad_jax.forces.attachments import carried
 from pbad_jax.forces.contact_law import (
     Led,
+    Touch,
+    below,
     contact_duals,
     contact_load,
     coulomb_friction,
@@ -134,6 +136,16 @@ class BodyContact:
         depths = [self._reach - x for x in (gap(jnp.zeros_like(d))[0], side * d)]
         gains = gains_energy(self, model, at, n_in, side[:, None] * n[:, 0], depths, along)
         return on_another_side(way, n_in, n_out, jnp.min(self.radius, axis=-1)) | gains
+
+    def touching(self, model: Model, at: Instant) -> Touch:
+        """Where the bodies push on one another, both sides of every pair one after the other."""
+        del model
+        some = self._nearest(at)
+        f, P, links = some._normal(at)[0].force, some._points(at.T), each_link(some.links, some.u)
+        along = jax.vmap(_nearest)(P, some._soft)
+        centres = P[:, ::2] + along[..., None] * P[:, 1::2]
+        push, radius = f[:, ::2].reshape(-1, 3), some.radius.reshape(-1)
+        return Touch(links[:, ::2].reshape(-1), below(centres.reshape(-1, 3), push, radius), push)
 
     def describe(self, model: Model) -> tuple[str, str]:
         """How many pairs, each of which touches at a point."""

@@ -43,6 +43,14 @@ class Law(NamedTuple):
     dual: Any
 
 
+class Touch(NamedTuple):
+    """Where normal forces push on bodies at one instant: c places."""
+
+    links: Any  # (c,) of each, int
+    place: jax.Array  # (c,3) m, about where the surfaces meet
+    push: jax.Array  # (c,3) N
+
+
 class Led(NamedTuple):
     """What leads a solve to the normal forces, see one_sided.led; each (c,), but () for `follows`."""
 
@@ -144,6 +152,12 @@ def parameters(
     chi = one * checks.at_least_zero(damping, f"damping of {kind}", "or it makes energy")
     slow = np.asarray(checks.above_zero(stick_speed, f"stick_speed of {kind}"))
     return {"stiffness": k, "width": width, "damping": chi, "friction": mu, "stick_speed": slow}
+
+
+def below(P: jax.Array, push: jax.Array, radius: jax.Array) -> jax.Array:
+    """Where a ball of that radius about P (c,3) touches what pushes it: P itself where nothing does."""
+    size = surfaces.safe_norm(push)
+    return P - (radius / jnp.where(size > 0, size, 1.0))[:, None] * push
 
 
 def is_elastic(numbers: dict[str, np.ndarray]) -> bool:

@@ -52,7 +52,7 @@ class Actuation:
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its diagonal derivatives."""
         vi = jnp.asarray(self.v_index)
-        f, open_ = actuator_force(self, at.control, self.extent(model, at.q), self.gear * at.v[vi])
+        f, open_ = actuator_force(self, at.control, self.extent(model, at.q), self.speed(model, at.q, at.v))
         slope = open_ * self.gear**2
         zero = jnp.zeros(model.nv, f.dtype)
         return Load(
@@ -64,6 +64,10 @@ class Actuation:
     def extent(self, model: Model, q: jax.Array) -> jax.Array:
         """The lengths ℓ at q, (n,) rad or m."""
         return self.gear * q[jnp.asarray(self.q_index)]
+
+    def speed(self, model: Model, q: jax.Array, v: jax.Array) -> jax.Array:
+        """The speeds s at (q, v), (n,) rad/s or m/s."""
+        return self.gear * v[jnp.asarray(self.v_index)]
 
     def describe(self, model: Model) -> tuple[str, str]:
         """How many they are."""
@@ -99,14 +103,10 @@ class VectorActuation:
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its derivatives (nv,nv), one block a joint. In the parent's axes g turns: ∂g/∂δ = [g]."""
         s = _slots(self.joints)
-        p = jnp.where(s.ball, at.q[s.p], jnp.asarray([1, 0, 0, 0], at.q.dtype))
-        w, v = rotations.quaternion_log(p), at.v[s.v]
-        gear = jnp.where(s.used, self.gear, 0)
-        slide, turn = gear[:, :3], gear[:, 3:]
-        turned = jnp.where(s.in_parent, matvec(transpose(rotations.rotation(p)), turn), turn)
-        g = jnp.concatenate([slide, turned], axis=1)
+        g, v, w = self._pull(at.q), at.v[s.v], self._turn(at.q)
+        turned, slide, turn = g[:, 3:], g[:, :3], jnp.where(s.used, self.gear, 0)[:, 3:]
 
-        f, open_ = actuator_force(self, at.control, self.extent(model, at.q), jnp.sum(g * v, axis=1))
+        f, open_ = actuator_force(self, at.control, self.extent(model, at.q), self.speed(model, at.q, at.v))
         by_length = jnp.concatenate([slide, matvec(transpose(rotations.right_jacobian_inverse(w)), turn)], axis=1)
         by_turn = jnp.where(s.in_parent, jnp.cross(v[:, 3:], turned), 0)  # ∂s/∂δ
         df_dq = self.bias[:, 1:2] * jnp.where(s.measured, by_length, 0)
@@ -123,9 +123,28 @@ class VectorActuation:
     def extent(self, model: Model, q: jax.Array) -> jax.Array:
         """The lengths ℓ at q, (n,) rad or m."""
         s = _slots(self.joints)
-        w = rotations.quaternion_log(jnp.where(s.ball, q[s.p], jnp.asarray([1, 0, 0, 0], q.dtype)))
-        parts = jnp.where(s.used, self.gear, 0) * jnp.concatenate([q[s.q], w], axis=1)
+        parts = jnp.where(s.used, self.gear, 0) * jnp.concatenate([q[s.q], self._turn(q)], axis=1)
         return jnp.sum(jnp.where(s.measured, parts, 0), axis=1)
+
+    def speed(self, model: Model, q: jax.Array, v: jax.Array) -> jax.Array:
+        """The speeds s at (q, v), (n,) rad/s or m/s."""
+        return jnp.sum(self._pull(q) * v[_slots(self.joints).v], axis=1)
+
+    def _turn(self, q: jax.Array) -> jax.Array:
+        """The rotation vectors of the balls (n,3), zero where there is none."""
+        return rotations.quaternion_log(self._quaternion(q))
+
+    def _quaternion(self, q: jax.Array) -> jax.Array:
+        s = _slots(self.joints)
+        return jnp.where(s.ball, q[s.p], jnp.asarray([1, 0, 0, 0], q.dtype))
+
+    def _pull(self, q: jax.Array) -> jax.Array:
+        """The gear g at q, (n,6)."""
+        s = _slots(self.joints)
+        gear = jnp.where(s.used, self.gear, 0)
+        slide, turn = gear[:, :3], gear[:, 3:]
+        back = transpose(rotations.rotation(self._quaternion(q)))
+        return jnp.concatenate([slide, jnp.where(s.in_parent, matvec(back, turn), turn)], axis=1)
 
     def describe(self, model: Model) -> tuple[str, str]:
         """How many they are."""

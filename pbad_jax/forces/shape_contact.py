@@ -40,6 +40,8 @@ from pbad_jax.forces import convex
 from pbad_jax.forces.body_contact import lighter_masses
 from pbad_jax.forces.contact_law import (
     Led,
+    Touch,
+    below,
     contact_duals,
     contact_load,
     coulomb_friction,
@@ -106,8 +108,7 @@ class ShapeContact:
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
-        nearest = jax.tree.map(lambda x: x[: self._slots], self._planes(model, at))
-        return contact_load(self._met(nearest), at)
+        return contact_load(self._entering(model, at), at)
 
     def dual(self, model: Model) -> tuple:
         """A tangent and a sliding direction of every place."""
@@ -161,6 +162,14 @@ class ShapeContact:
         seen = jnp.any(jnp.arange(len(self.pairs))[:, None] == planes.pair[None, :], axis=1)
         return gained | jnp.any(~seen & (self._bounds(at.T) < self.margin))
 
+    def touching(self, model: Model, at: Instant) -> Touch:
+        """Where the shapes push on one another: the places on A, then those on B."""
+        met = self._entering(model, at)
+        P, f = place(at.T, met.links, met.u), met._normal(at)[0].force
+        on_a = below(P[:, 0], f[:, 0], met.reach)
+        links, points = (jnp.concatenate(x) for x in ((met.links[:, 0], met.links[:, 1]), (on_a, P[:, 1])))
+        return Touch(links, points, jnp.concatenate([f[:, 0], f[:, 1]]))
+
     def describe(self, model: Model) -> tuple[str, str]:
         """How many pairs, and of how many at a time."""
         del model
@@ -177,6 +186,10 @@ class ShapeContact:
 
     def _planes(self, model: Model, at: Instant) -> Planes:
         return self.near(model, at.start) if at.start.near is None else at.start.near
+
+    def _entering(self, model: Model, at: Instant) -> "_Met":
+        """The places that enter the equations."""
+        return self._met(jax.tree.map(lambda x: x[: self._slots], self._planes(model, at)))
 
     def _met(self, p: Planes) -> "_Met":
         k, width, damping, mu = (x[p.pair] for x in (self.stiffness, self.width, self.damping, self.friction))

@@ -235,13 +235,17 @@ class TendonActuation:
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its slopes."""
         pull = self.gear[:, None] * self.coefficient
-        f, open_ = actuator_force(self, at.control, self.extent(model, at.q), pull @ at.v)
+        f, open_ = actuator_force(self, at.control, self.extent(model, at.q), self.speed(model, at.q, at.v))
         by_q, by_v = (_between(pull, open_ * self.bias[:, k]) for k in (1, 2))
         return Load(tau=pull.T @ f, dtau_dq=by_q, dtau_dv=by_v)
 
     def extent(self, model: Model, q: jax.Array) -> jax.Array:
         """The lengths g ℓ at q, (n,)."""
         return self.gear * lengths(model, self.coefficient, q)
+
+    def speed(self, model: Model, q: jax.Array, v: jax.Array) -> jax.Array:
+        """Their rates at (q, v), (n,)."""
+        return self.gear * (self.coefficient @ v)
 
     def describe(self, model: Model) -> tuple[str, str]:
         """How many they are."""

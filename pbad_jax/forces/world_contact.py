@@ -14,6 +14,8 @@ from pbad_jax.forces import surfaces
 from pbad_jax.forces.contact_law import (
     Law,
     Led,
+    Touch,
+    below,
     contact_duals,
     contact_load,
     coulomb_friction,
@@ -85,6 +87,12 @@ class Contact:
         depths, n = [self.radius - d for d, _ in ends], ends[1][1]
         gains = gains_energy(self, model, at, n_in, n, depths, small_sum(n * moved))
         return on_another_side(way, n_in, n_out, self.radius) | gains
+
+    def touching(self, model: Model, at: Instant) -> Touch:
+        """Where the surface pushes on the bodies."""
+        del model
+        push = self._normal(at)[0].force[:, 0]
+        return Touch(np.asarray(self.links, int), below(place(at.T, self.links, self.u), push, self.radius), push)
 
     def describe(self, model: Model) -> tuple[str, str]:
         """The surface, and how many points."""

@@ -2,8 +2,8 @@
 
 MuJoCo resolves defaults, frames, angles, shapes and inertias; what it compiled is read once into the arguments
 of `build_model`, which checks it. Solver options of the file (timestep, integrator, ...) are not taken over, and
-sensors, cameras, lights, sites and textures have no physics: they are left out without a word. Keyframes are kept, as
-`model.keyframes`.
+cameras, lights and textures have no physics: they are left out without a word. Keyframes, sites and sensors are
+`model.keyframes`, `model.sites` and `model.sensors`.
 """
 
 import contextlib
@@ -30,6 +30,7 @@ from pbad_jax.errors import (
 from pbad_jax.forces.contact_between import BETWEEN_BODIES
 from pbad_jax.forces.with_forces import with_forces
 from pbad_jax.io import mjcf, mujoco_model, urdf
+from pbad_jax.io.features import idle
 from pbad_jax.io.safety import Budget, Node, Roots, cut, nearest, parse, read_bytes, serialise
 from pbad_jax.model.model import Model
 
@@ -185,7 +186,7 @@ def _build(file: str, prepared: mjcf.Prepared, converted: mujoco_model.Converted
     except (ModelError, OptionError, np.linalg.LinAlgError, OverflowError) as e:
         raise ModelFileError(f"{file}: {e}") from e
     if len(acting) < len(forces):
-        left_out = (*model.topology.inactive, "contact between bodies (body_contact=False)")
+        left_out = (*model.topology.inactive, idle("contact between bodies", " (body_contact=False)"))
         model = dataclasses.replace(model, topology=dataclasses.replace(model.topology, inactive=left_out))
     return model
 

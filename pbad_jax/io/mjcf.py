@@ -11,6 +11,7 @@ from typing import Any
 
 from pbad_jax.builders.descriptions import Geom
 from pbad_jax.errors import ModelFileError, UnsupportedFeatureError
+from pbad_jax.io.features import refused
 from pbad_jax.io.safety import (
     MAX_BODIES,
     MAX_BYTES,
@@ -100,7 +101,7 @@ def prepare(root: Node, roots: Roots, budget: Budget) -> Prepared:
                 numbers(node, name)
         _check_ranges(node)
     plugins = [
-        f"plugin {n.attrib.get('plugin', n.attrib.get('instance', ''))!r} ({n.where})"
+        refused("plugin", f" {n.attrib.get('plugin', n.attrib.get('instance', ''))!r} ({n.where})")
         for n in root.walk()
         if n.tag == "plugin"
     ]
@@ -266,4 +267,4 @@ def vocabulary() -> dict[str, set[str]]:
 def unknown_elements(root: Node) -> list[str]:
     """`<tag> (file:line)` for all tags that no MJCF element has."""
     known = vocabulary().keys() | {"body", "frame", "worldbody", "replicate", "composite", "freejoint", "default"}
-    return [f"element <{cut(n.tag)}> ({n.where})" for n in root.walk() if n.tag not in known]
+    return [refused("element", f" <{cut(n.tag)}> ({n.where})") for n in root.walk() if n.tag not in known]

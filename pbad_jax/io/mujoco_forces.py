@@ -21,6 +21,7 @@ from pbad_jax.forces.attachments import carried, reference_transforms
 from pbad_jax.forces.contact_between import MAX_CONTACTS, geoms_in_contact
 from pbad_jax.forces.contact_points import ContactPoints
 from pbad_jax.io import mujoco_tendons
+from pbad_jax.io.features import idle, refused
 from pbad_jax.io.mjcf import mujoco_module
 from pbad_jax.kinematics import transforms
 from pbad_jax.math.rotations import rotation_numpy
@@ -49,9 +50,9 @@ def moved_from_outside(m, body_names: list[str], contact_off: bool, equality_off
         own = np.flatnonzero(on == b)
         named = pairs[np.isin(pairs, own).any(axis=1)].size
         if not contact_off and (named or any(_may_touch(m, int(g), moving).any() for g in own)):
-            out.append(f"mocap body {body_names[b]!r} (others touch it; it stands still here)")
+            out.append(refused("mocap body", f" {body_names[b]!r} (others touch it; it stands still here)"))
         if not equality_off and any(b in ends for ends in _tied(m)):
-            out.append(f"mocap body {body_names[b]!r} (others are tied to it)")
+            out.append(refused("mocap body", f" {body_names[b]!r} (others are tied to it)"))
     return out
 
 
@@ -89,7 +90,7 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
         surface = _surface(m, d, g)
         if surface is None:
             kind = mujoco.mjtGeom(int(m.geom_type[g])).name.removeprefix("mjGEOM_").lower()
-            lost.append(f"contact with the {kind} {_name(m, g)}")
+            lost.append(idle("contact with the", f" {kind} {_name(m, g)}"))
             continue
         makers.append(
             functools.partial(_contact, surface, [place[h] for h in partners], *_mixed(m, g, partners)[:2], points)
@@ -103,9 +104,9 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
         makers.append(functools.partial(_between, geoms, law, MAX_CONTACTS + _overlapping(m)))
     without = len(_pairs(m, moving, set(named))) - len(masked)
     if without:
-        lost.append(f"contact between bodies ({without} pairs of geoms)")
+        lost.append(idle("contact between bodies", f" ({without} pairs of geoms)"))
     if m.npair > len(chosen):
-        lost.append(f"contact pairs ({m.npair - len(chosen)})")
+        lost.append(idle("contact pairs", f" ({m.npair - len(chosen)})"))
     return makers, lost
 
 
@@ -269,7 +270,7 @@ def _contact(surface, geoms: list[int], friction, time, points: dict[int, Contac
 # --- equality constraints ----------------------------------------------------------------------------------
 
 
-def equalities(m, body_names: list[str], joint_names: list[str], switched_off: bool) -> tuple[list[Maker], list[str]]:
+def equalities(m, names, switched_off: bool) -> tuple[list[Maker], list[str]]:
     """Connections, welds and equalities of joints and fixed tendons that start active; the others by name."""
     mujoco = mujoco_module()
     if switched_off:
@@ -292,13 +293,13 @@ def equalities(m, body_names: list[str], joint_names: list[str], switched_off: b
             if joined_to(m)[m.eq_obj1id[e]] == joined_to(m)[m.eq_obj2id[e]]:
                 continue  # of what cannot move apart
             make = _connect if kind == "connect" else _weld
-            makers.append(functools.partial(make, *_ends(m, e, kind, body_names), _tau(m, e)))
+            makers.append(functools.partial(make, *_ends(m, e, kind, names.body), _tau(m, e)))
         else:
-            lost.append(f"equality {name!r} ({'spatial ' * (kind == 'tendon')}{kind})")
+            lost.append(refused("equality", f" {name!r} ({'spatial ' * (kind == 'tendon')}{kind})"))
     if joint:
         makers.append(functools.partial(_couplings, _coupling_data(m, joint)))
     if tendon:
-        makers.append(mujoco_tendons.couplings(m, tendon, joint_names))
+        makers.append(mujoco_tendons.couplings(m, tendon, names))
     return makers, lost
 
 
@@ -389,7 +390,8 @@ def fluids(m, switched_off: bool) -> tuple[list[Maker], list[str]]:
     own = np.flatnonzero(m.geom_fluid[:, 0] > 0)
     bodies = np.flatnonzero((joined_to(m) != 0) & (m.body_mass > 0))
     bodies = np.setdiff1d(bodies, m.geom_bodyid[own])
-    lost = [f"fluid by ellipsoids ({len(own)} geoms), density {density:g}, viscosity {viscosity:g}"] if own.size else []
+    how = f" ({len(own)} geoms), density {density:g}, viscosity {viscosity:g}"
+    lost = [refused("fluid by ellipsoids", how)] if own.size else []
     return [functools.partial(_boxes, m, bodies)] if bodies.size else [], lost
 
 

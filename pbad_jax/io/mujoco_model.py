@@ -4,6 +4,7 @@ For MJCF and URDF alike. The model is read once, in float64.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,13 +12,16 @@ import numpy as np
 
 from pbad_jax.builders.actuators import Actuator
 from pbad_jax.builders.descriptions import Body, Geom, Joint
-from pbad_jax.io import mujoco_forces, mujoco_tendons
+from pbad_jax.forces import gravity_compensation, joint_polynomial
+from pbad_jax.io import mujoco_forces, mujoco_sensors, mujoco_sites, mujoco_tendons
+from pbad_jax.io.features import idle, refused
 from pbad_jax.io.mjcf import mujoco_module
 from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.keyframes import Keyframe
 from pbad_jax.model.model import Mesh
 
 FREE, BALL = 0, 1  # MuJoCo's types of joints
+SITE = 4  # of transmissions
 
 
 @dataclasses.dataclass
@@ -49,19 +53,23 @@ def convert(m, shapes: dict[str, list[Geom]] | None = None, has_control: Sequenc
     actuators, lost = _actuators(m, names, switches)
     kept = [names.actuator.index(a.name) for a in actuators]
     bodies = [_body(m, i, names, switches, geoms.get(i, [])) for i in range(1, m.nbody)]
+    seen, unseen = mujoco_sensors.sensors(m, names, {a.name for a in actuators})
     arguments = {
         "actuators": actuators,
         "gravity": np.zeros(3) if "gravity" in switches else np.array(m.opt.gravity),
         "q0": np.array(m.qpos0),
         "world_geoms": geoms.get(0, []),
         "keyframes": _keyframes(m, names, kept, has_control),
+        "sites": mujoco_sites.sites(m, names),
+        "sensors": seen,
     }
     touch, no_touch = mujoco_forces.contacts(m, order, "contact" in switches)
-    tied, untied = mujoco_forces.equalities(m, names.body, names.joint, "equality" in switches)
-    pulled, unpulled = mujoco_tendons.tendons(m, names.tendon, names.joint, switches)
+    tied, untied = mujoco_forces.equalities(m, names, "equality" in switches)
+    pulled, unpulled = mujoco_tendons.tendons(m, names, switches)
     wet, dry = mujoco_forces.fluids(m, {"spring", "damper"} <= switches)  # MuJoCo's way of switching it off
     unsupported = untied + dry + unpulled + _unsupported(m, names, switches) + lost
-    return Converted(bodies, arguments, unsupported, _inactive(m) + no_touch, [], touch + tied + wet + pulled)
+    made = touch + tied + wet + pulled + _passive(m, names, switches)
+    return Converted(bodies, arguments, unsupported, _inactive(m) + no_touch + unseen, [], made)
 
 
 class _Names:
@@ -80,6 +88,8 @@ class _Names:
         self.actuator = _filled(given(kind.mjOBJ_ACTUATOR, _count(m, "nactuator", m.nu)), "actuator")
         self.key = _filled(given(kind.mjOBJ_KEY, m.nkey), "key")
         self.tendon = _filled(given(kind.mjOBJ_TENDON, m.ntendon), "tendon")
+        self.site = _filled(given(kind.mjOBJ_SITE, m.nsite), "site")
+        self.sensor = _filled(given(kind.mjOBJ_SENSOR, m.nsensor), "sensor")
 
     def mujoco_body(self, i: int) -> str:
         return self._given_bodies[i]
@@ -154,7 +164,7 @@ def _joint(m, j: int, names: _Names, switches: set[str]) -> Joint:
 
 
 def _actuators(m, names: _Names, switches: set[str]) -> tuple[list[Actuator], list[str]]:
-    """Affine actuators on joints and fixed tendons; the others by name and reason."""
+    """Affine actuators on joints, tendons and sites; the others by name and reason."""
     count = _count(m, "nactuator", m.nu)
     drives, lost = [], []
     on_joint = [int(m.actuator_trnid[a, 0]) if m.actuator_trntype[a] <= 1 else -1 for a in range(count)]
@@ -167,16 +177,16 @@ def _actuators(m, names: _Names, switches: set[str]) -> tuple[list[Actuator], li
             low, high = (-np.inf, np.inf) if force_range is None else force_range
             force_range = (max(low, bounds[0]), min(high, bounds[1]))
             if on_joint.count(j) > 1 or force_range[0] > force_range[1]:
-                reason = f"actuatorfrcrange of joint {names.joint[j]!r}, which other actuators share"
+                reason = refused("actuatorfrcrange", f" of joint {names.joint[j]!r}, which other actuators share")
         if reason:
             lost.append(f"actuator {names.actuator[a]!r}: {reason}")
             continue
         unclamped = "clampctrl" in switches
         drives.append(
             Actuator(
-                joint=names.joint[j] if j >= 0 else mujoco_tendons.tendon(m, int(m.actuator_trnid[a, 0]), names.joint),
+                joint=names.joint[j] if j >= 0 else _else(m, a, names),
                 name=names.actuator[a],
-                gear=_gear(m, a, j) if j >= 0 else float(m.actuator_gear[a, 0]),
+                gear=_gear(m, a, j),
                 in_parent=int(m.actuator_trntype[a]) == 1,
                 gain=float(m.actuator_gainprm[a, 0]),
                 bias=np.array(m.actuator_biasprm[a, :3]) if m.actuator_biastype[a] == 1 else np.zeros(3),
@@ -191,57 +201,78 @@ def _range(limited, bounds) -> tuple[float, float] | None:
     return (float(bounds[0]), float(bounds[1])) if limited else None
 
 
+def _else(m, a: int, names: _Names) -> Any:
+    """The tendon or the site of an actuator."""
+    k = int(m.actuator_trnid[a, 0])
+    return mujoco_sites.site(m, names, k) if m.actuator_trntype[a] == SITE else mujoco_tendons.tendon(m, k, names)
+
+
 def _gear(m, a: int, j: int) -> Any:
-    """As many numbers as the joint has degrees of freedom."""
-    size = {FREE: 6, BALL: 3}.get(m.jnt_type[j])
+    """As many numbers as the joint has degrees of freedom; six of a site."""
+    size = {FREE: 6, BALL: 3}.get(m.jnt_type[j]) if j >= 0 else 6 * int(m.actuator_trntype[a] == SITE)
     return np.array(m.actuator_gear[a, :size]) if size else float(m.actuator_gear[a, 0])
 
 
 def _why_not(m, a: int) -> str:
-    """Why this actuator is not affine in q and v of a joint or a fixed tendon; empty if it is."""
+    """Why this actuator is not affine in length and speed of a joint, a tendon or a site; empty if it is."""
     mujoco = mujoco_module()
 
     def label(enum, value) -> str:
         return enum(int(value)).name.split("_", 1)[1].lower()
 
     if m.actuator_trntype[a] == int(mujoco.mjtTrn.mjTRN_TENDON):
-        if not mujoco_tendons.is_fixed(m, int(m.actuator_trnid[a, 0])):
-            return "transmission through a spatial tendon"
+        if mujoco_tendons.why_not(m, int(m.actuator_trnid[a, 0])):
+            return refused("transmission", " through a tendon that wraps about shapes")
+    elif m.actuator_trntype[a] == SITE:
+        if m.actuator_trnid[a, 1] >= 0 or not m.site_bodyid[m.actuator_trnid[a, 0]]:
+            return refused("transmission", " through a site of the world, or with a reference")
     elif m.actuator_trntype[a] > 1:
-        return f"transmission through a {label(mujoco.mjtTrn, m.actuator_trntype[a])}"
+        return refused("transmission", f" through a {label(mujoco.mjtTrn, m.actuator_trntype[a])}")
     if m.actuator_dyntype[a] != 0:
-        return f"activation dynamics ({label(mujoco.mjtDyn, m.actuator_dyntype[a])})"
+        return refused("activation dynamics", f" ({label(mujoco.mjtDyn, m.actuator_dyntype[a])})")
     if m.actuator_gaintype[a] != 0:
-        return f"gain type {label(mujoco.mjtGain, m.actuator_gaintype[a])}"
+        return refused("gain type", f" {label(mujoco.mjtGain, m.actuator_gaintype[a])}")
     if m.actuator_biastype[a] > 1:
-        return f"bias type {label(mujoco.mjtBias, m.actuator_biastype[a])}"
+        return refused("bias type", f" {label(mujoco.mjtBias, m.actuator_biastype[a])}")
     if m.actuator_plugin[a] >= 0:
-        return "plugin"
+        return refused("plugin")
     for field in ("actuator_delay", "actuator_damping", "actuator_dampingpoly", "actuator_armature"):
         if np.any(getattr(m, field, np.zeros(len(m.actuator_gear)))[a]):
-            return field.removeprefix("actuator_")
+            return refused("an actuator's own", f" {field.removeprefix('actuator_')}")
     if any(getattr(m, f, np.ones(len(m.actuator_gear)))[a] != 1 for f in ("actuator_ctrlnum", "actuator_outnum")):
-        return "several controls or outputs"
+        return refused("several controls or outputs")
     return ""
 
 
 def _unsupported(m, names: _Names, switches: set[str]) -> list[str]:
     """Everything that would change the motion and that this library does not have."""
     out = []
-    out += [f"flex {f}" for f in range(m.nflex)]
+    out += [refused("flex", f" {f}") for f in range(m.nflex)]
     out += mujoco_forces.moved_from_outside(m, names.body, "contact" in switches, "equality" in switches)
-    out += [f"gravity compensation of body {names.body[b]!r}" for b in range(1, m.nbody) if m.body_gravcomp[b]]
-    out += [
-        f"polynomial stiffness of joint {names.joint[j]!r}"
-        for j in range(m.njnt)
-        if np.any(_poly(m, "jnt_stiffnesspoly", m.njnt)[j])
-    ]
-    dofs = [j for j in range(m.njnt) if np.any(_poly(m, "dof_dampingpoly", m.nv)[m.jnt_dofadr[j]])]
-    out += [f"polynomial damping of joint {names.joint[j]!r}" for j in dofs]
+    held = [j for j in range(m.njnt) if m.jnt_actgravcomp[j] and m.jnt_actfrclimited[j] and np.any(m.body_gravcomp)]
+    out += [refused("gravity compensation", f" through joint {names.joint[j]!r} with a force range") for j in held]
+    bent = np.flatnonzero(_poly(m, "jnt_stiffnesspoly", m.njnt).any(axis=1) & (m.jnt_type <= BALL))
+    out += [refused("polynomial stiffness", f" of joint {names.joint[j]!r}") for j in bent]
     if _count(m, "nplastic", 0):
-        out.append(f"plasticity ({m.nplastic} elements)")
+        out.append(refused("plasticity", f" ({m.nplastic} elements)"))
     if "actuation" in switches or m.opt.disableactuator:
-        out.append("actuation switched off")
+        out.append(refused("actuation switched off"))
+    return out
+
+
+def _passive(m, names: _Names, switches: set[str]) -> list[mujoco_forces.Maker]:
+    """Gravity compensation, polynomial springs and dampers."""
+    out: list[mujoco_forces.Maker] = []
+    share = {names.body[b]: float(m.body_gravcomp[b]) for b in range(1, m.nbody) if m.body_gravcomp[b]}
+    if share and not {"spring", "damper"} <= switches:  # MuJoCo's way of switching it off
+        out.append(functools.partial(gravity_compensation, share=share))
+    k = _poly(m, "jnt_stiffnesspoly", m.njnt) * ((m.jnt_type > BALL) & ("spring" not in switches))[:, None]
+    d = _poly(m, "dof_dampingpoly", m.nv)[m.jnt_dofadr] * float("damper" not in switches)
+    which = np.flatnonzero(k.any(axis=1) | d.any(axis=1))
+    if which.size:
+        rest, joints = m.qpos_spring[m.jnt_qposadr[which]], [names.joint[j] for j in which]
+        how = {"stiffness": k[which], "damping": d[which], "rest": rest}
+        out.append(functools.partial(joint_polynomial, joints=joints, **how))
     return out
 
 
@@ -255,13 +286,13 @@ def _keyframes(m, names: _Names, actuators: list[int], has_control: Sequence[boo
 
 
 def _poly(m, field: str, count: int) -> np.ndarray:
-    return getattr(m, field, np.zeros((count, 1)))
+    return getattr(m, field, np.zeros((count, 2)))
 
 
 def _inactive(m) -> list[str]:
     """What is known, but exerts no force."""
-    idle = m.neq - int(np.sum(m.eq_active0))
-    return [f"equality constraints that start inactive ({idle})"] if idle else []
+    count = m.neq - int(np.sum(m.eq_active0))
+    return [idle("equality constraints that start inactive", f" ({count})")] if count else []
 
 
 # --- geoms -------------------------------------------------------------------------------------------------

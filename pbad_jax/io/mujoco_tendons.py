@@ -1,4 +1,4 @@
-"""From MuJoCo's compiled model to forces along fixed tendons; spatial ones by name."""
+"""From MuJoCo's compiled model to forces along tendons, fixed or straight between sites; others by name."""
 
 import functools
 from collections.abc import Callable
@@ -6,8 +6,18 @@ from collections.abc import Callable
 import numpy as np
 
 from pbad_jax.builders.build_model import LIMIT_DAMPING, LIMIT_WIDTH
-from pbad_jax.forces import Force, tendon_coupling, tendon_friction, tendon_limit, tendon_spring
+from pbad_jax.forces import (
+    Force,
+    spatial_tendon_limit,
+    spatial_tendon_spring,
+    tendon_coupling,
+    tendon_friction,
+    tendon_limit,
+    tendon_spring,
+)
+from pbad_jax.io.features import refused
 from pbad_jax.io.mjcf import mujoco_module
+from pbad_jax.io.mujoco_sites import site
 from pbad_jax.model.model import Model
 
 Maker = Callable[[Model], Force]
@@ -25,43 +35,71 @@ def _wraps(m, field, t: int) -> np.ndarray:
     return field[first : first + int(m.tendon_num[t])]
 
 
-def tendon(m, t: int, joint_names: list[str]) -> dict[str, float]:
-    """A fixed tendon: {joint: coefficient}."""
+def why_not(m, t: int) -> str:
+    """Why tendon t is neither fixed nor straight between sites; empty if it is."""
+    wrap = mujoco_module().mjtWrap
+    straight = np.isin(_wraps(m, m.wrap_type, t), [int(wrap.mjWRAP_SITE), int(wrap.mjWRAP_PULLEY)]).all()
+    return "" if straight or is_fixed(m, t) else "it wraps about shapes"
+
+
+def tendon(m, t: int, names) -> dict[str, float] | tuple:
+    """A fixed tendon, {joint: coefficient}, or the path of a spatial one."""
+    return coefficients(m, t, names) if is_fixed(m, t) else path(m, t, names)
+
+
+def coefficients(m, t: int, names) -> dict[str, float]:
+    """Of a fixed tendon, by joint."""
     out: dict[str, float] = {}
     for j, c in zip(_wraps(m, m.wrap_objid, t), _wraps(m, m.wrap_prm, t)):
-        out[joint_names[j]] = out.get(joint_names[j], 0.0) + float(c)
+        out[names.joint[j]] = out.get(names.joint[j], 0.0) + float(c)
     return out
 
 
-def tendons(m, tendon_names: list[str], joint_names: list[str], switches: set[str]) -> tuple[list[Maker], list[str]]:
-    """Springs, dampers, dry friction and limits of the fixed tendons, one force for each kind; what is lost."""
-    lost, fixed = [], []
+def path(m, t: int, names) -> tuple:
+    """Sites and divisors of pulleys, of a spatial tendon."""
+    pulley = int(mujoco_module().mjtWrap.mjWRAP_PULLEY)
+    parts = zip(*(_wraps(m, x, t) for x in (m.wrap_type, m.wrap_objid, m.wrap_prm)))
+    return tuple(float(p) if kind == pulley else site(m, names, int(k)) for kind, k, p in parts)
+
+
+def tendons(m, names, switches: set[str]) -> tuple[list[Maker], list[str]]:
+    """Springs, dampers, dry friction and limits of the tendons, one force for each kind; what is lost."""
+    lost, fixed, straight = [], [], []
     for t in range(m.ntendon):
         acts = [f for f in _ACTS if np.any(getattr(m, f"tendon_{f}", np.zeros(m.ntendon))[t])]
-        if acts and not is_fixed(m, t):
-            lost.append(f"tendon {tendon_names[t]!r} (spatial: {', '.join(acts)})")
+        spatial = not is_fixed(m, t)
+        no = [f for f in acts if f in _ELSE or (spatial and f == "frictionloss")]
+        if acts and why_not(m, t):
+            lost.append(refused("tendon", f" {names.tendon[t]!r} ({why_not(m, t)}: {', '.join(acts)})"))
             continue
-        if any(f in _ELSE for f in acts):
-            lost.append(f"tendon {tendon_names[t]!r} ({', '.join(f for f in acts if f in _ELSE)})")
-        fixed.append(t)
-    fixed = np.array([t for t in fixed if is_fixed(m, t)], int)
-    rows = lambda which: [tendon(m, t, joint_names) for t in which]  # noqa: E731
-    stiff = m.tendon_stiffness[fixed] * ("spring" not in switches)
-    damped = m.tendon_damping[fixed] * ("damper" not in switches)
+        if no:
+            lost.append(refused("tendon", f" {names.tendon[t]!r} ({'spatial: ' * spatial}{', '.join(no)})"))
+        if not why_not(m, t):
+            (straight if spatial else fixed).append(t)
+    makers = _laws(m, np.array(fixed, int), names, switches, tendon_spring, tendon_limit)
+    makers += _laws(m, np.array(straight, int), names, switches, spatial_tendon_spring, spatial_tendon_limit)
+    on = [t for t in fixed if m.tendon_frictionloss[t] > 0]
+    if on and "frictionloss" not in switches:
+        rows = [coefficients(m, t, names) for t in on]
+        makers.append(functools.partial(tendon_friction, tendons=rows, loss=m.tendon_frictionloss[on]))
+    return makers, lost
+
+
+def _laws(m, which: np.ndarray, names, switches: set[str], spring: Callable, limit: Callable) -> list[Maker]:
+    """Springs with dampers, and limits, of either kind of tendons."""
     makers: list[Maker] = []
+    stiff = m.tendon_stiffness[which] * ("spring" not in switches)
+    damped = m.tendon_damping[which] * ("damper" not in switches)
     on = (stiff != 0) | (damped != 0)
     if on.any():
-        how = {"stiffness": stiff[on], "rest": m.tendon_lengthspring[fixed[on]], "damping": damped[on]}
-        makers.append(functools.partial(tendon_spring, tendons=rows(fixed[on]), **how))
-    on = fixed[m.tendon_frictionloss[fixed] > 0]
-    if on.size and "frictionloss" not in switches:
-        makers.append(functools.partial(tendon_friction, tendons=rows(on), loss=m.tendon_frictionloss[on]))
-    on = fixed[m.tendon_limited[fixed] != 0]
+        how = {"stiffness": stiff[on], "rest": m.tendon_lengthspring[which[on]], "damping": damped[on]}
+        makers.append(functools.partial(spring, tendons=[tendon(m, t, names) for t in which[on]], **how))
+    on = which[m.tendon_limited[which] != 0]
     if on.size and "limit" not in switches:
         k = _inertia(m, on) / np.array([_tau(m.tendon_solref_lim[t]) for t in on]) ** 2
         how = {"range": m.tendon_range[on], "stiffness": k, "width": LIMIT_WIDTH, "damping": LIMIT_DAMPING}
-        makers.append(functools.partial(tendon_limit, tendons=rows(on), **how))
-    return makers, lost
+        makers.append(functools.partial(limit, tendons=[tendon(m, t, names) for t in on], **how))
+    return makers
 
 
 def may_be_coupled(m, e: int) -> bool:
@@ -69,15 +107,15 @@ def may_be_coupled(m, e: int) -> bool:
     return all(is_fixed(m, int(t)) for t in (m.eq_obj1id[e], m.eq_obj2id[e]) if t >= 0)
 
 
-def couplings(m, rows: list[int], joint_names: list[str]) -> Maker:
+def couplings(m, rows: list[int], names) -> Maker:
     """The equality constraints `rows` between fixed tendons, or of one, with its length at qpos0 as MuJoCo has it."""
     a, b = m.eq_obj1id[rows], m.eq_obj2id[rows]
     inertia = _inertia(m, a)
     k = inertia / np.array([_tau(m.eq_solref[e]) for e in rows]) ** 2
     p = m.eq_data[rows, :5] * np.where((b < 0)[:, None], [1, 0, 0, 0, 0], 1)
     offset = np.stack([m.tendon_length0[a], np.where(b < 0, 0.0, m.tendon_length0[np.maximum(b, 0)])], axis=1)
-    one = [tendon(m, t, joint_names) for t in a]
-    other = [tendon(m, t if t >= 0 else first, joint_names) for first, t in zip(a, b)]
+    one = [coefficients(m, t, names) for t in a]
+    other = [coefficients(m, t if t >= 0 else first, names) for first, t in zip(a, b)]
     return functools.partial(
         tendon_coupling, tendons=one, others=other, stiffness=k, damping=2 * np.sqrt(k * inertia), polynomial=p,
         offset=offset,

@@ -9,6 +9,7 @@ from collections import Counter
 import numpy as np
 
 from pbad_jax.errors import ModelFileError, UnsupportedFeatureError
+from pbad_jax.io.features import idle, refused
 from pbad_jax.io.mjcf import Prepared
 from pbad_jax.io.safety import MAX_BODIES, Node, Roots, cut, nearest, numbers
 from pbad_jax.io.urdf_shapes import Shapes, pose
@@ -103,18 +104,18 @@ def _check_words(root: Node, out: Prepared) -> None:
             raise UnsupportedFeatureError(
                 f"{node.where}: <{cut(node.tag)}>: expand the file with xacro first", (f"<{cut(node.tag)}>",)
             )
-        known, idle = _CHILDREN.get(node.tag), _IGNORED.get(node.tag, set())
+        known, others = _CHILDREN.get(node.tag), _IGNORED.get(node.tag, set())
         for child in node.children:
             if known is None or child.tag in known or child.tag.startswith("xacro:"):
                 stack.append(child)
-            elif child.tag in idle:
+            elif child.tag in others:
                 ignored[child.tag] += 1
             else:
-                near = nearest(child.tag, known | idle) if ":" not in child.tag else ""
-                out.unsupported.append(f"element <{cut(child.tag)}> of <{node.tag}> ({child.where}{near})")
+                near = nearest(child.tag, known | others) if ":" not in child.tag else ""
+                out.unsupported.append(refused("element", f" <{cut(child.tag)}> of <{node.tag}> ({child.where}{near})"))
         _check_attributes(node, ignored)
     if ignored:
-        out.inactive.append("URDF extensions: " + ", ".join(f"{k} ({n})" for k, n in sorted(ignored.items())))
+        out.inactive.append(idle("URDF extensions", ": " + ", ".join(f"{k} ({n})" for k, n in sorted(ignored.items()))))
 
 
 def _check_attributes(node: Node, ignored: Counter[str]) -> None:
@@ -323,7 +324,7 @@ def _mimic(node: Node, name: str, joints: dict[str, Node], out: Prepared) -> Non
         out.mimics.append((name, leads, node.number("multiplier", 1.0), node.number("offset", 0.0)))
         return
     missing = "" if leader in joints else f", which does not exist ({node.where}){nearest(leader, joints)}"
-    out.unsupported.append(f"mimic: joint {name!r} follows {leader!r}{missing}")
+    out.unsupported.append(refused("mimic", f": joint {name!r} follows {leader!r}{missing}"))
 
 
 def _note_limits(joints: dict[str, Node], out: Prepared) -> None:
@@ -331,7 +332,7 @@ def _note_limits(joints: dict[str, Node], out: Prepared) -> None:
     for key in ("effort", "velocity"):
         count = sum(key in x.attrib for x in limits)
         if count:
-            out.inactive.append(f"{key} limits ({count} joints)")
+            out.inactive.append(idle(f"{key} limits", f" ({count} joints)"))
 
 
 def _note_weightless(joints: dict[str, Node], above: dict[str, tuple[str, str]], out: Prepared) -> None:

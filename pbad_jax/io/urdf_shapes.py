@@ -10,6 +10,7 @@ import numpy as np
 
 from pbad_jax.builders.descriptions import Geom
 from pbad_jax.errors import ModelFileError, UnsupportedFeatureError
+from pbad_jax.io.features import idle
 from pbad_jax.io.meshes import read_mesh
 from pbad_jax.io.mjcf import Prepared
 from pbad_jax.io.safety import Node, Roots, cut
@@ -41,7 +42,7 @@ class Shapes:
         """Write down what was dropped."""
         if self.contacts:
             self.out.inactive.append(
-                f"contact ({self.contacts} geoms; a URDF has no ground, add one with forces.contact)"
+                idle("contact", f" ({self.contacts} geoms; a URDF has no ground, add one with forces.contact)")
             )
         for why, names in self.problems.items():
             shown = ", ".join(list(names)[:6]) + (", ..." if len(names) > 6 else "")

@@ -113,3 +113,24 @@ def right_jacobian_inverse(w: jax.Array) -> jax.Array:
     c = jnp.where(small, series, (1 - half * jnp.cos(half) / jnp.sin(half)) / theta**2)
     W = hat(w)
     return identity_like(w) + 0.5 * W + c * matmul(W, W)
+
+
+def quaternion_of(R: jax.Array) -> jax.Array:
+    """The unit quaternion (...,4), w ≥ 0, of rotation matrices (...,3,3).
+
+    A row of 4 p pᵀ, which is linear in R, the one with the largest diagonal entry: no cancellation anywhere.
+    """
+    d = jnp.stack([R[..., k, k] for k in range(3)], axis=-1)
+    trace = small_sum(d, keepdims=True)
+    u = vee(R)
+    s = R + jnp.swapaxes(R, -1, -2)
+    rows = [jnp.concatenate([1 + trace, u], axis=-1)]
+    for k in range(3):
+        own = (1 - trace + 2 * d[..., k : k + 1])[..., 0]
+        entries = [own if j == k else s[..., k, j] for j in range(3)]
+        rows.append(jnp.stack([u[..., k], *entries], axis=-1))
+    table = jnp.stack(rows, axis=-2)
+    largest = jnp.argmax(jnp.concatenate([trace, 2 * d - trace], axis=-1), axis=-1)
+    p = jnp.take_along_axis(table, largest[..., None, None], axis=-2)[..., 0, :]
+    p = p / jnp.sqrt(small_sum(p * p, keepdims=True))
+    return jnp.where(p[..., :1] < 0, -p, p)

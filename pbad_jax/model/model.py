@@ -22,6 +22,9 @@ import numpy as np
 from pbad_jax.errors import ModelError
 from pbad_jax.model.joints import JointInfo
 from pbad_jax.model.keyframes import NO_KEYFRAMES, Keyframes
+from pbad_jax.model.named import Named
+from pbad_jax.model.sensors import NO_SENSORS, Sensor
+from pbad_jax.model.sites import NO_SITES, Site
 
 
 def static(default: Any = dataclasses.MISSING) -> Any:
@@ -153,15 +156,15 @@ class Geometry:
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["placement", "axis", "anchor", "second_moment", "gravity", "armature", "q0", "forces"],
-    meta_fields=["topology", "geometry", "keyframes"],
+    meta_fields=["topology", "geometry", "keyframes", "sites", "sensors"],
 )
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """An articulated system: static topology, geometry and keyframes, array parameters, and the forces that act in it.
+    """An articulated system: array parameters and the forces that act in it, static topology, geometry and names.
 
     Every other field is an array leaf (or a pytree of them) that a step depends on, so a model can be batched with
     `jax.vmap`, changed with `dataclasses.replace`, and differentiated. Models that are stacked must share one geometry
-    and its keyframes: `dataclasses.replace(m, geometry=first.geometry)`.
+    (and keyframes, sites and sensors): `dataclasses.replace(m, geometry=first.geometry)`.
     """
 
     topology: Topology
@@ -175,6 +178,8 @@ class Model:
     geometry: Geometry
     forces: tuple  # pytrees of pbad_jax.forces, or the user's own
     keyframes: Keyframes = NO_KEYFRAMES  # of its file, by name; no step looks at them
+    sites: Named[Site] = NO_SITES  # likewise
+    sensors: Named[Sensor] = NO_SENSORS  # likewise
 
     @property
     def nq(self) -> int:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import pbad_jax as pbad
-from pbad_jax import compilation_cache, forces
+from pbad_jax import Body, Joint, compilation_cache, forces
 from pbad_jax.atom.parallel import mass_matrix
-from pbad_jax.cli import main
+from pbad_jax.cli import main, standing
 from pbad_jax.cli.arguments import parse
 from pbad_jax.cli.models import load_model
 from pbad_jax.cli.standing import begin, effective_inertia
@@ -385,3 +385,20 @@ def test_as_a_process(tmp_path):
     assert done.stderr.count("\n") == 1
     done = subprocess.run([*command[:3], "--version"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.stdout == f"pbad_jax {pbad.__version__}\n"
+
+
+def test_a_servo_on_a_rope_holds_what_moves_its_sites():
+    """A rotor has no length to hold."""
+    bodies = [
+        Body("upper", 1.0, inertia=np.eye(3), joints=[Joint("hinge", (0, 1, 0), name="a")]),
+        Body("lower", 1.0, (0.1, 0, 0), np.eye(3), "upper", (1, 0, 0), joints=[Joint("hinge", (0, 1, 0), name="b")]),
+        Body("cart", 1.0, inertia=np.eye(3), joints=[Joint("slide", (1, 0, 0), name="c")]),
+    ]
+    rope, servo = (pbad.Site("lower", (1, 0, 0)), pbad.Site(None, (1, 0, 1))), {"gain": 2.0, "bias": (0, -2.0, 0)}
+    drives = [
+        pbad.Actuator(pbad.Site("cart"), "rotor", gear=(1, 0, 0, 0, 0, 0), **servo),
+        pbad.Actuator(rope, "winch", **servo),
+    ]
+    model = pbad.build_model(bodies, actuators=drives)
+    assert standing._servos(model) == [(1, [0, 1])]
+    assert standing._holding(model, [(1, [0, 1])], np.zeros(3))[0].tolist() == [0.0, np.sqrt(2.0)]

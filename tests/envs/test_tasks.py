@@ -146,7 +146,7 @@ def test_contact_forces_are_mujocos_wrenches():
     wrench = np.asarray(jax.jit(sensors.contact_forces)(m))
     assert np.abs(wrench[:, 5]).max() > 10 and np.abs(wrench[:, :2]).max() > 0.1
     np.testing.assert_array_less(-1e-9, wrench[:, 5])
-    mass_centre = np.asarray(sensors.center_of_mass(model, m.sim))
+    mass_centre = np.asarray(pbad.center_of_mass(model, m.sim))
     data = their.data
     data.qpos[:], data.qvel[:] = q, v
     data.qpos[2] += 10

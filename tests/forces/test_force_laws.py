@@ -28,7 +28,7 @@ from helpers import DTYPE, FLOAT32, TOL, Case, assert_close, assert_refused, rot
 from stage_cases import SCHEMES, both, draw
 
 import pbad_jax as pbad
-from pbad_jax import Actuator, Body, Geom, Joint, forces
+from pbad_jax import Actuator, Body, Geom, Joint, Site, forces
 from pbad_jax.forces.force import Instant
 from pbad_jax.forces.surfaces import safe_norm
 from pbad_jax.kinematics import manifold
@@ -156,6 +156,28 @@ def pulled(**changes) -> forces.TendonActuation:
     return dataclasses.replace(pbad.with_actuators(creature(), *drives).forces[-1], u_index=(0, 1))
 
 
+ROPES = [
+    (
+        Site("shin", (0.1, 0.2, 0)),
+        Site(None, (1, 0.5, -0.5)),
+        Site("cart", (0, 0, 0.1)),
+        2.0,
+        Site("trunk"),
+        Site("wheel"),
+    ),
+    (Site("thigh", (0.3, 0, 0)), Site("cart")),
+]
+
+
+def hauled(target, **how) -> Any:
+    """An actuator of a rope or a site; the two controls of the creature serve it."""
+    drives = [Actuator(x, f"u{k}", gain=2.0, bias=(0.1, -1.5, -0.4), **how) for k, x in enumerate(target)]
+    return dataclasses.replace(pbad.with_actuators(creature(), *drives).forces[-1], u_index=(1, 0)[: len(drives)])
+
+
+JETS = [Site("shin", (0.1, 0.2, 0.3), (1, 0.2, 0.3, 0.4)), Site("trunk", (0, 0, 0.1))]
+PUSH = {"gear": (1.0, 0.5, -0.3, 0.2, -0.4, 0.6)}
+BENT = {"stiffness": [[0.3, 0.5], [0.4, 0.2]], "rest": (0.2, -0.3)}
 TENDON_LIMIT = {"range": [[-0.2, 0.1], [-INF, -0.3]], "stiffness": (3.0, 2.0), "width": 0.2}
 QUARTIC = {"polynomial": (0.3, 0.7, 0.3, -0.2, 0.1), "offset": (0.2, -0.1), "stiffness": 3.0}
 HELD = {"stiffness": 5.0, "damping": 0.8}
@@ -182,6 +204,18 @@ FORCES = {
     "TendonCoupling, alone": (law("tendon_coupling", (PULLS[0],), **QUARTIC), True),
     "TendonActuation": (pulled, False),
     "TendonActuation, clipped": (lambda: pulled(control_range=(-1, 1), force_range=(-0.4, 0.9)), False),
+    "SpatialTendonSpring": (law("spatial_tendon_spring", (ROPES,), stiffness=2.0, rest=0.3, damping=0.3), False),
+    "SpatialTendonSpring, elastic": (law("spatial_tendon_spring", (ROPES[0],), stiffness=2.0, rest=0.5), True),
+    "SpatialTendonLimit": (law("spatial_tendon_limit", (ROPES, [[0.3, 0.7], [-INF, 0.2]]), stiffness=3.0, width=0.2,
+                               damping=0.6), False),
+    "SpatialTendonActuation": (lambda: hauled(ROPES, gear=1.5), False),
+    "SpatialTendonActuation, clipped": (lambda: hauled(ROPES, force_range=(-1.3, 0.9)), False),
+    "SiteActuation": (lambda: hauled(JETS, **PUSH), False),
+    "SiteActuation, clipped": (lambda: hauled(JETS, **PUSH, control_range=(-1, 1), force_range=(-1, 0.9)), False),
+    "GravityCompensation": (law("gravity_compensation", ({"shin": 0.7, "cart": 1.2},)), True),
+    "JointPolynomial": (law("joint_polynomial", (["knee", "rail"],), damping=[[0.3, 0.2], [0.5, 0]], **BENT), False),
+    "JointPolynomial, elastic": (law("joint_polynomial", (["knee", "rail"],), **BENT), True),
+    "JointPolynomial, all": (law("joint_polynomial", (), damping=(0.3, 0.4)), False),
     "JointForce": (law("joint_force", (np.linspace(-2, 3, 12),)), False),
     "Drag": (lambda: forces.drag(0.8), False),
     "Fluid": (law("fluid", (2.0, 0.7)), False),
@@ -562,6 +596,28 @@ REFUSED = [
     (on("tendon_coupling", PULLS, stiffness=1.0, polynomial=(1, 2)), ["polynomial of tendon_coupling", "(2,)", "(5,)"]),
     (lambda: pbad.with_actuators(creature(), Actuator({"knee": 1.0})), ["actuator of the tendon", "knee", "no name"]),
     (lambda: pbad.with_actuators(creature(), Actuator({"hip": 1.0}, "a")), ["actuator 'a'", "'hip'", "ball"]),
+    (on("spatial_tendon_spring", ("a", "b")), ["site in a tendon of spatial_tendon_spring", "'a'", "none"]),
+    (on("spatial_tendon_spring", (JETS[0],)), ["tendon of spatial_tendon_spring", "fewer than two"]),
+    (on("spatial_tendon_spring", (*JETS, 2.0, JETS[0])), ["a branch", "fewer than two"]),
+    (on("spatial_tendon_spring", (*JETS, 0.0, *JETS)), ["divisor of a pulley", "0", "> 0"]),
+    (on("spatial_tendon_spring", (Site("tail"), JETS[0])), ["body of a site", "'tail'", "trunk"]),
+    (on("spatial_tendon_spring", (JETS[0], None)), ["None", "is no site"]),
+    (on("spatial_tendon_spring", []), ["tendons of spatial_tendon_spring", "[]", "tuple of sites"]),
+    (on("spatial_tendon_spring", ROPES, stiffness=-1.0), ["stiffness of spatial_tendon_spring", "-1", "at least zero"]),
+    (on("spatial_tendon_spring", ROPES, rest=[1.0] * 3), ["rest of spatial_tendon_spring", "(3,)", "(2, 2)"]),
+    (on("spatial_tendon_limit", ROPES, (1.0, 0.5), stiffness=1.0), ["range of spatial_tendon_limit", "Swap"]),
+    (on("spatial_tendon_limit", ROPES, (0, NAN), stiffness=1.0), ["range of spatial_tendon_limit", "nan"]),
+    (on("spatial_tendon_limit", ROPES, (0, 1), stiffness=1.0, width=0), ["width of spatial_tendon_limit", "above"]),
+    (lambda: pbad.with_actuators(creature(), Actuator(JETS[0])), ["no name", "tendon or site"]),
+    (lambda: pbad.with_actuators(creature(), Actuator(JETS[0], "a")), ["gear of actuator 'a' on a site", "(6,)"]),
+    (lambda: pbad.with_actuators(creature(), Actuator(Site(None), "a", **PUSH)), ["actuator 'a'", "in the world"]),
+    (lambda: pbad.with_actuators(creature(), Actuator(("x", "y"), "a")), ["site in a tendon of actuator 'a'", "'x'"]),
+    (on("gravity_compensation", {"tail": 1.0}), ["body of gravity_compensation", "'tail'", "trunk"]),
+    (on("gravity_compensation", {"shin": NAN}), ["gravity_compensation of body 'shin'", "nan"]),
+    (on("joint_polynomial", "knee", damping=(-1.0, 0)), ["damping of joint_polynomial", "-1", "≥ 0"]),
+    (on("joint_polynomial", "hip", stiffness=(1.0, 0)), ["stiffness of joint_polynomial", "'hip'", "ball"]),
+    (on("joint_polynomial", ["knee", "rail"], stiffness=[1.0]), ["stiffness of joint_polynomial", "(2, 2)"]),
+    (on("joint_polynomial", "knee", rest=(1.0, 2.0)), ["rest of joint_polynomial", "(2,)", "(1,)"]),
     (on("joint_force", (1.0, 2.0)), ["tau of joint_force", "(2,)", "(12,)"]),
     (on("joint_force", np.full(12, NAN)), ["tau of joint_force", "nan"]),
     (lambda: one_body(type="hinge", range=(1, -2)), ["range", "'elbow'", "(1, -2)"]),

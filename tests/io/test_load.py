@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import json
+import pathlib
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pbad_jax as pbad
 from pbad_jax import forces
 from pbad_jax.atom import parallel
 from pbad_jax.forces.force import instant
-from pbad_jax.io import mjcf
+from pbad_jax.io import features, mjcf
 from pbad_jax.io.load import LoadReport
 from pbad_jax.kinematics import transforms
 from pbad_jax.math import rotations
@@ -311,7 +312,13 @@ LACKING = {
         {"extra": '<tendon><fixed name="t" armature="3"><joint joint="ja" coef="1"/></fixed></tendon>'},
         "tendon 't' (armature)",
     ),
-    "site actuator": ({"extra": '<actuator><motor name="x" site="s"/></actuator>'}, "actuator 'x'"),
+    "site actuator": (
+        {
+            "bodies": '<body name="g"><joint/><geom size="0.1"/><site name="t"/></body>',
+            "extra": '<actuator><motor name="x" site="s" refsite="t"/></actuator>',
+        },
+        "actuator 'x': transmission through a site of the world, or with a reference",
+    ),
     "muscle": ({"extra": '<actuator><muscle name="x" joint="ja"/></actuator>'}, "actuator 'x': activation dynamics"),
     "integrator": (
         {"extra": '<actuator><intvelocity name="x" joint="ja" kp="1" actrange="-1 1"/></actuator>'},
@@ -344,8 +351,15 @@ LACKING = {
         "mocap body 'hand' (others are tied to it)",
     ),
     "gravcomp": (
-        {"bodies": '<body name="g" gravcomp="1"><joint axis="1 0 0"/><geom size="0.1"/></body>'},
-        "gravity compensation of body 'g'",
+        {
+            "bodies": '<body name="g" gravcomp="1"><joint name="jg" axis="1 0 0" actuatorgravcomp="true" '
+            'actuatorfrcrange="-1 1"/><geom size="0.1"/></body>'
+        },
+        "gravity compensation through joint 'jg' with a force range",
+    ),
+    "polynomial": (
+        {"bodies": '<body name="g"><joint name="jg" type="ball" stiffness="1 2"/><geom size="0.1"/></body>'},
+        "polynomial stiffness of joint 'jg'",
     ),
 }
 
@@ -372,10 +386,11 @@ def test_all_of_them_are_listed_at_once():
     extra = (
         '<equality><weld name="w" body1="a" body2="ball" relpose="0 0 1 1 0 0 0"/></equality>'
         '<tendon><fixed name="t" armature="3"><joint joint="ja" coef="1"/></fixed></tendon>'
-        '<actuator><motor name="x" site="s"/><muscle name="y" joint="ja"/><motor name="fine" joint="jb"/></actuator>'
+        '<actuator><adhesion name="x" body="b" ctrlrange="0 1"/><muscle name="y" joint="ja"/>'
+        '<motor name="fine" joint="jb"/></actuator>'
     )
     with pytest.raises(pbad.UnsupportedFeatureError) as e:
-        pbad.load(arm(extra=extra, bodies='<body gravcomp="1"><joint/><geom size="0.1"/></body>'))
+        pbad.load(arm(extra=extra, bodies='<body><joint type="ball" stiffness="1 2"/><geom size="0.1"/></body>'))
     assert len(e.value.features) == 5
     with pytest.warns(pbad.UnsupportedFeatureWarning):
         model, report = pbad.load(arm(extra=extra), unsupported="warn")
@@ -616,3 +631,18 @@ def test_json_is_not_a_model(tmp_path):
     path.write_text(json.dumps({"links": 3}))
     with pytest.raises(pbad.ModelFileError, match="not well-formed XML.*'{\"links"):
         pbad.load(path)
+
+
+def test_the_page_has_the_table_of_features():
+    """docs/what_acts.md shows what the loader's words come from; unknown words are a mistake of the loader."""
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "what_acts.md").read_text()
+    assert page.split("<!-- features -->\n")[1].split("\n\n")[0] + "\n" == features.page()
+    assert features.refused("flex", " 3") == "flex 3" and features.idle("contact pairs", " (2)") == "contact pairs (2)"
+    for state in (features.refused, features.idle):
+        with pytest.raises(KeyError, match="features.py has no 'gravity'"):
+            state("gravity")
+    sources = [p.read_text() for p in pathlib.Path(features.__file__).parent.glob("*.py")]
+    said = {w for text in sources for w in re.findall(r'\b(?:refused|idle)\(f?"([^"]*)"', text)}
+    said |= {f"{key} limits" for key in ("effort", "velocity")}
+    table = {f.words for f in features.FEATURES if f.state != features.ACTS}
+    assert said - {"{key} limits"} == table

@@ -632,11 +632,77 @@ def test_an_end_of_a_tendon_and_a_coupling_hold():
     assert traj.q[-1].mean() == pytest.approx(1.5, rel=0.02)
 
 
-def test_spatial_tendons_are_named():
-    site = '<site name="p" pos="1 0 0"/>'
+DRONE = """<mujoco><compiler angle="radian"/><option gravity="0.3 -1 -8"/><worldbody>
+  <site name="hook" pos="0.5 0 2"/>
+  <body name="drone" pos="0 0 1" gravcomp="0.6"><freejoint name="float"/>
+    <geom type="box" size="0.2 0.1 0.05" pos="0.01 0 0"/>
+    <site name="rotor" pos="0.2 0.1 0" euler="0.1 0.2 0"/><site name="eye" pos="0 0.1 -0.05"/>
+    <body name="arm" pos="0 0 -0.1" gravcomp="1.5">
+      <joint name="bend" axis="0 1 0" stiffness="2 3 5" damping="0.1 0.3 0.2" springref="0.3"/>
+      <geom type="capsule" fromto="0 0 0 0.3 0 0" size="0.03"/><site name="wrist" pos="0.3 0 0"/>
+      <body name="hand" pos="0.3 0 0"><joint name="turn" type="ball" damping="0.1 0.2 0.3"/>
+        <geom size="0.05" pos="0.1 0 0.02"/><site name="tip" pos="0.1 0.02 0"/></body></body></body>
+</worldbody>
+<tendon>
+  <spatial name="rope" stiffness="30" damping="2" springlength="0.1 0.9">
+    <site site="hook"/><site site="eye"/><site site="tip"/></spatial>
+  <spatial name="tackle" stiffness="20" springlength="0.2">
+    <site site="hook"/><site site="wrist"/><pulley divisor="2"/><site site="eye"/><site site="tip"/>
+    <pulley divisor="3"/><site site="rotor"/><site site="wrist"/><site site="tip"/></spatial>
+  <spatial name="leash" range="0 0.5"><site site="wrist"/><site site="hook"/></spatial>
+</tendon>
+<actuator>
+  <general name="lift" site="rotor" gear="0.1 0.2 3 0.03 -0.02 0.1" gainprm="2" biastype="affine"
+    biasprm="0.3 5 -0.4" ctrlrange="-1 1"/>
+  <motor name="bender" joint="bend"/>
+  <general name="winch" tendon="tackle" gear="1.5" gainprm="3" biastype="affine" biasprm="0.2 -1 -0.1"
+    forcerange="-4 4"/>
+</actuator>
+<sensor><tendonpos name="a" tendon="tackle"/><tendonvel name="b" tendon="tackle"/><tendonpos name="c" tendon="rope"/>
+  <actuatorpos name="d" actuator="winch"/><actuatorvel name="e" actuator="winch"/>
+  <actuatorfrc name="f" actuator="winch"/><actuatorpos name="g" actuator="lift"/>
+  <actuatorvel name="h" actuator="lift"/><actuatorfrc name="i" actuator="lift"/>
+  <jointactuatorfrc name="j" joint="bend"/></sensor></mujoco>"""
+
+
+def test_what_flies_and_hangs_is_mujocos():
+    """Gravity compensation, polynomial springs, rotors on sites, ropes and pulleys between sites; nothing is taut."""
+    m, model = mujoco.MjModel.from_xml_string(DRONE), pbad.load(DRONE)
+    assert not model.topology.inactive and model.topology.actuator_names == ("lift", "bender", "winch")
+    free = without(model, forces.SpatialTendonLimit)
+    (leash,), rng, ends = of_kind(model, forces.SpatialTendonLimit), np.random.default_rng(0), 0
+
+    @jax.jit
+    def ours(q, v, u):
+        state = pbad.make_state(free, q, v)
+        push = generalised_force(model, transforms.frames(model, q), leash.load(model, at(model, q)))
+        return pbad.newton_euler.acceleration(free, state, u), pbad.read_sensors(free, state, u), push
+
+    for _ in range(6):
+        d = mujoco.MjData(m)
+        d.qpos[:], d.qvel[:] = random_state(m, rng)
+        d.ctrl[:] = rng.normal(size=m.nu)
+        mujoco.mj_forward(m, d)
+        acceleration, read, push = ours(jnp.asarray(d.qpos), jnp.asarray(d.qvel), jnp.asarray(d.ctrl))
+        assert_close(acceleration, d.qacc_smooth, 1e-9)
+        assert_close(np.concatenate([read[s] for s in model.sensors]), d.sensordata, 1e-9)
+        moment = np.zeros((m.ntendon, m.nv))
+        mujoco.mju_sparse2dense(moment, d.ten_J, m.ten_J_rownnz, m.ten_J_rowadr, m.ten_J_colind)
+        taut = d.ten_length[2] > 0.5
+        along = np.asarray(push) @ moment[2] / (moment[2] @ moment[2])
+        np.testing.assert_allclose(push, along * moment[2], atol=1e-9 * (1 + abs(along)))
+        assert (along < 0) == taut and (taut or along == 0)
+        ends += taut
+    assert ends >= 2
+
+
+def test_tendons_that_wrap_are_named():
+    site = '<site name="p" pos="1 0 0"/><geom name="drum" type="cylinder" size="0.1 0.1" pos="1 1 0"/>'
     text = TENDONS.replace("<worldbody>", f"<worldbody>{site}")
     text = text.replace('<geom size="0.1" pos="0 0.2 0"/>', '<geom size="0.1" pos="0 0.2 0"/><site name="r"/>')
-    spatial = '<spatial name="w" stiffness="2"><site site="p"/><site site="r"/></spatial>'
+    wrapped = '<site site="p"/><geom geom="drum"/><site site="r"/>'
+    spatial = f'<spatial name="w" stiffness="2">{wrapped}</spatial><spatial name="v" frictionloss="2">'
+    spatial += '<site site="p"/><site site="r"/></spatial>'
     text = text.replace("</tendon>", f"{spatial}</tendon>").replace(
         "</actuator>", '<motor name="x" tendon="w"/></actuator>'
     )
@@ -645,8 +711,9 @@ def test_spatial_tendons_are_named():
         pbad.load(text)
     assert e.value.features == (
         "equality 'e' (spatial tendon)",
-        "tendon 'w' (spatial: stiffness)",
-        "actuator 'x': transmission through a spatial tendon",
+        "tendon 'w' (it wraps about shapes: stiffness)",
+        "tendon 'v' (spatial: frictionloss)",
+        "actuator 'x': transmission through a tendon that wraps about shapes",
     )
 
 

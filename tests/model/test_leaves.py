@@ -10,7 +10,7 @@ import pytest
 from helpers import DTYPE, random_inertia
 
 import pbad_jax as pbad
-from pbad_jax import Actuator, Body, Geom, Joint, forces
+from pbad_jax import Actuator, Body, Geom, Joint, Site, forces
 from pbad_jax.analysis.finite_differences import directions, named_arrays, replaced
 
 pytestmark = pytest.mark.float64
@@ -27,6 +27,7 @@ def end(model: pbad.Model, v: jax.Array, control: jax.Array) -> tuple[jax.Array,
 
 
 TENDON = {"knee": 0.7, "rail": 1.3}
+ROPE = (Site("shin", (0.1, 0, 0)), Site("cart", (0, 0.1, 0)), 2.0, Site("cart"), Site(None, (1, 1, 1)))
 
 
 @functools.cache
@@ -62,6 +63,10 @@ def machine() -> pbad.Model:
             Actuator("table", gear=(1, 2, 3), **clipped),
             Actuator(TENDON, "tendon", gear=1.5, gain=2.0, **clipped),
             Actuator(TENDON, "weak", force_range=(-0.3, 0.3)),
+            Actuator(Site("wheel", (0, 0, 0.1)), "jet", gear=rng.normal(size=6), gain=2.0, **clipped),
+            Actuator(Site("shin"), "weak jet", gear=rng.normal(size=6), force_range=(-0.3, 0.3)),
+            Actuator(ROPE, "winch", gear=1.5, gain=2.0, **clipped),
+            Actuator(ROPE, "weak winch", force_range=(-0.3, 0.3)),
         ],
         q0=q0,
         dtype=DTYPE,
@@ -80,6 +85,10 @@ def machine() -> pbad.Model:
         forces.tendon_limit(model, [TENDON] * 2, [[0.5, 9.0], [-9.0, -0.5]], stiffness=50.0, width=0.1),
         forces.tendon_coupling(model, TENDON, {"knee": 1.0}, polynomial=(0, 0.7, 0.3, -0.2, 0.1), offset=(0.2, -0.3),
                                stiffness=3.0, damping=0.5),
+        forces.spatial_tendon_spring(model, [ROPE] * 2, stiffness=5.0, rest=[[0.1, 0.7], [9.0, 12.0]], damping=0.3),
+        forces.spatial_tendon_limit(model, [ROPE] * 2, [[9.0, 12.0], [0, 0.5]], stiffness=50.0, width=0.1),
+        forces.gravity_compensation(model, {"shin": 0.5}),
+        forces.joint_polynomial(model, ["knee", "rail"], stiffness=(2.0, 3.0), damping=(0.2, 0.3), rest=(0.1, -0.2)),
         forces.connect(model, "wheel", "shin", **weak),
         forces.weld(model, "cart", "puck", **weak),
         forces.connect(model, "puck", **weak),

@@ -257,9 +257,6 @@ def test_every_urdf_with_meshes(name):
 
 # --- MJCF --------------------------------------------------------------------------------------------------
 
-EXPECTED_UNSUPPORTED = {
-    "dm_control/ball_in_cup": ["tendon 'string' (spatial: limited)"],
-}
 MANY_UNSUPPORTED = {"dm_control/dog", "dm_control/quadruped"}
 
 
@@ -281,9 +278,7 @@ def test_mjcf_is_mujocos(name):
     assert (model.nq, model.nv, model.n_bodies) == (m.nq, m.nv, m.nbody - 1)
     lost = [x for x in report.unsupported if x.startswith("actuator ")]
     assert model.nu == m.nu - len(lost)
-    if name not in MANY_UNSUPPORTED:
-        assert list(report.unsupported) == EXPECTED_UNSUPPORTED.get(name, [])
-    assert bool(report.unsupported) == (name in EXPECTED_UNSUPPORTED or name in MANY_UNSUPPORTED)
+    assert bool(report.unsupported) == (name in MANY_UNSUPPORTED), report
     if report.unsupported:
         with pytest.raises(pbad.UnsupportedFeatureError) as e:
             pbad.load(mjcfs()[name])
