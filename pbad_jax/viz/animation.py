@@ -14,7 +14,8 @@ import numpy as np
 from pbad_jax.io.files import written_whole
 from pbad_jax.model.model import Model
 from pbad_jax.viz.needs import need
-from pbad_jax.viz.stage import FIELD_OF_VIEW, Plane, Stage, camera_of, stage_of
+from pbad_jax.viz.shapes import z_to
+from pbad_jax.viz.stage import FIELD_OF_VIEW, Group, Plane, Stage, camera_of, rotations, stage_of
 
 ASPECT = 1.2  # width over height of a picture that must still hold the whole motion
 GROUND, LINES, SECTIONS = (221, 227, 235), (196, 205, 217), (160, 172, 190)  # light robots stand out from it
@@ -151,9 +152,8 @@ def _light(server: Any, stage: Stage) -> None:
     scene.configure_default_lights(False)
     scene.configure_environment_map(None)
     scene.add_light_hemisphere("/sky", sky_color=(255, 255, 255), ground_color=(170, 165, 160), intensity=1.6)
-    scene.add_light_directional(
-        "/sun", intensity=2.4, cast_shadow=True, position=tuple(stage.extent * np.array([0.4, -0.5, 1.0]))
-    )
+    sun = stage.extent * rotations(z_to(stage.up)) @ [0.4, -0.5, 1.0]
+    scene.add_light_directional("/sun", intensity=2.4, cast_shadow=True, position=tuple(sun))
 
 
 def _place_camera(server: Any, stage: Stage) -> None:
@@ -175,7 +175,7 @@ def _add_plane(server: Any, k: int, plane: Plane, stage: Stage) -> Any:
     )  # fmt: skip
 
 
-def _add_group(server: Any, k: int, group: Any) -> Any:
+def _add_group(server: Any, k: int, group: Group) -> Any:
     mesh, rgba = group.shape.mesh, group.rgba
     return server.scene.add_batched_meshes_simple(
         f"/shapes/{k}",

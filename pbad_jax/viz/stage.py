@@ -177,10 +177,9 @@ def _box(shapes: list[Shape], position: np.ndarray, quaternion: np.ndarray) -> t
 def outermost(mesh: Mesh) -> np.ndarray:
     """The vertices (K,3) of a mesh that lie farthest in some 26 directions."""
     directions = np.array([d for d in itertools.product((-1, 0, 1), repeat=3) if any(d)], float)
+    directions /= np.linalg.norm(directions, axis=1)[:, None]
     vertices = np.asarray(mesh.vertices, float)
-    return vertices[
-        np.unique(np.argmax(vertices @ (directions / np.linalg.norm(directions, axis=1)[:, None]).T, axis=0))
-    ]
+    return vertices[np.unique(np.argmax(vertices @ directions.T, axis=0))]
 
 
 def rotations(q: np.ndarray) -> np.ndarray:
