@@ -109,10 +109,15 @@ def save_moving(shown: Any, path: str | os.PathLike, fps: float, colors: int = C
 
 
 def _few_colors(frames: list, colors: int) -> list:
-    """All in one palette, taken from eight of them, so that what stands still stays the same."""
+    """All in one palette, taken from eight of them, so that what stands still stays the same.
+
+    Each shade counts by the root of how often it is there: a small robot has its colours, and the ground no bands.
+    """
     Image = need("PIL.Image")
-    some = [np.asarray(frames[k]) for k in np.unique(np.linspace(0, len(frames) - 1, 8).astype(int))]
-    palette = Image.fromarray(np.concatenate(some)).quantize(colors, method=Image.Quantize.MEDIANCUT)
+    some = [np.asarray(frames[k]).reshape(-1, 3) for k in np.unique(np.linspace(0, len(frames) - 1, 8).astype(int))]
+    shades, count = np.unique(np.concatenate(some) // 4 * 4 + 2, axis=0, return_counts=True)
+    weighed = np.repeat(shades.astype(np.uint8), np.ceil(np.sqrt(count)).astype(int), axis=0)
+    palette = Image.fromarray(weighed[None]).quantize(colors, method=Image.Quantize.MEDIANCUT)
     return [x.quantize(palette=palette, dither=Image.Dither.NONE) for x in frames]
 
 
