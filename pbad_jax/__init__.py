@@ -111,3 +111,8 @@ __all__ = [
     "with_forces",
     "with_inertial_parameters",
 ]
+
+
+def __dir__() -> list[str]:
+    """What completion offers: the public names, not the rooms behind them."""
+    return __all__

@@ -30,3 +30,15 @@ def test_the_readme_is_short_and_its_links_are_there():
     links = re.findall(r"\]\(([^)#:]+)\)", text)
     assert len(links) > 10
     assert [x for x in links if not (ROOT / x).exists()] == []
+
+
+def test_completion_offers_the_public_names_alone():
+    assert dir(pbad) == sorted(pbad.__all__)
+    assert all(hasattr(pbad, x) for x in pbad.__all__)
+
+
+def test_every_marked_example_is_run_by_ci():
+    marked = {str(p.relative_to(ROOT)) for p in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+              if "<!-- example -->" in p.read_text()}  # fmt: skip
+    run = (ROOT / ".ci" / "run").read_text()
+    assert marked <= set(re.findall(r"[\w/]+\.md", "\n".join(x for x in run.splitlines() if "examples " in x)))
