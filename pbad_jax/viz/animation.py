@@ -151,9 +151,9 @@ def _light(server: Any, stage: Stage) -> None:
     scene.set_up_direction(tuple(stage.up))
     scene.configure_default_lights(False)
     scene.configure_environment_map(None)
-    scene.add_light_hemisphere("/sky", sky_color=(255, 255, 255), ground_color=(170, 165, 160), intensity=1.6)
+    scene.add_light_hemisphere("/sky", sky_color=(255, 255, 255), ground_color=(170, 165, 160), intensity=1.7)
     sun = stage.extent * rotations(z_to(stage.up)) @ [0.4, -0.5, 1.0]
-    scene.add_light_directional("/sun", intensity=2.4, cast_shadow=True, position=tuple(sun))
+    scene.add_light_directional("/sun", intensity=1.4, cast_shadow=True, position=tuple(sun))
 
 
 def _place_camera(server: Any, stage: Stage) -> None:
