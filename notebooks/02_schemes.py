@@ -18,7 +18,7 @@
 #
 # Numbers in the text are of the full run in double precision. Wall times depend on the machine.
 #
-# Takes more than four minutes of CPU, 232 s up to section 5, nearly all of it compiling;
+# Takes more than five minutes of CPU (232 s up to section 5), nearly all of it compiling;
 # `PBAD_NOTEBOOK_SMALL=1` in the environment makes a short one of it.
 
 # %%

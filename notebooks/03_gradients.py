@@ -19,7 +19,7 @@
 #
 # Numbers in the text are of the full run in double precision. Wall times depend on the machine.
 #
-# Takes more than three and a half minutes of CPU, 212 s up to section 5, most of it compiling;
+# Takes more than four and a half minutes of CPU (212 s up to section 5), most of it compiling;
 # `PBAD_NOTEBOOK_SMALL=1` in the environment makes a short one of it.
 
 # %%
