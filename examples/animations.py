@@ -1,10 +1,11 @@
-"""Animations of a swimmer, the spider, gymnasium's ant and a quadruped, and one picture of all four.
+"""Animations of a chain, a swimmer, the spider, gymnasium's ant and humanoid, and a quadruped; one picture of all.
 
-    python examples/animations.py [--only NAME ...] [--out animations] [--strip docs/images/walks.png]
+    python examples/animations.py [--only NAME ...] [--out animations] [--movie docs/images/motions.gif]
 
-Writes NAME.html for each into the folder (open them in a browser), and the picture where --strip asks for it. All are
-driven by rhythms: every joint follows its own sine, held by a spring and a damper; nothing is fed back from the body.
-Needs the extras `viz` and `models`; ant and quadruped also gymnasium and example-robot-data, as the tests do.
+Writes NAME.html for each into the folder (open them in a browser), and the README's moving picture where --movie asks
+for it. Swimmer, spider, ant and quadruped are driven by rhythms: every joint follows its own sine, held by a spring and
+a damper; nothing is fed back from the body. Chain and humanoid fall. Needs the extras `viz` and `models`; ant, humanoid
+and quadruped also gymnasium and example-robot-data, as the tests do.
 """
 
 import argparse
@@ -22,13 +23,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import spider_walk
-import strip
 
 import pbad_jax as pbad
 from pbad_jax import forces, viz
 from pbad_jax.dynamics.instant import instant_of
+from pbad_jax.viz.video import save_moving
 
 FPS = 20
+SECONDS, MOVIE_FPS, PANEL, COLUMNS, COLORS = 3.6, 12.5, (264, 198), 3, 128  # of the moving picture
 RAMP = 0.5  # s, in which a rhythm comes in
 
 
@@ -92,11 +94,18 @@ class Show:
     model: pbad.Model
     state: pbad.State
     seconds: float
-    period: float  # s
+    begin: float = 0.0  # s, where the moving picture begins
     dt: float = 0.02
     scheme: str = "radau1"
     controls: Any = None
     title: str = ""
+
+
+def chain() -> Show:
+    """Ten links in steps of 50 ms, let go when they are level."""
+    model = pbad.chain(10)
+    state = pbad.make_state(model, q=[np.pi / 2] + 19 * [0.0], v=20 * [0.05])
+    return Show(model, state, 8.0, dt=0.05, scheme="radau3", title="10 links, 50 ms a step, radau3")
 
 
 def swimmer() -> Show:
@@ -105,16 +114,14 @@ def swimmer() -> Show:
     wave = {f"joint{i}": (0.0, 0.9, -1.6 * i) for i in range(1, 4)}
     law = rhythm(model, wave, rate=3.0, stiffness=2e3, damping=2e2)
     model = pbad.with_forces(model, law)
-    return Show(model, pbad.make_state(model), 13.0, 2 * np.pi / 3, 0.05, "radau2", title="swimmer, 4 links in water")
+    return Show(model, pbad.make_state(model), 13.0, 4.0, 0.05, "radau2", title="swimmer, 50 ms, radau2")
 
 
 def spider() -> Show:
     """The gait of spider_walk.py."""
     model, seconds, dt = spider_walk.servos(pbad.spider()), 4.0, 0.02
     controls = spider_walk.gait(dt * np.arange(1, round(seconds / dt) + 1))
-    return Show(
-        model, spider_walk.start(model), seconds, 0.6, controls=jnp.asarray(controls), title="spider, 12 motors"
-    )
+    return Show(model, spider_walk.start(model), seconds, controls=jnp.asarray(controls), title="spider, 20 ms, radau1")
 
 
 def ant() -> Show:
@@ -129,7 +136,16 @@ def ant() -> Show:
         lines[f"ankle_{leg}"] = (0.9 * bend, -0.3 * bend, phase + np.pi / 2)
     law = rhythm(model, lines, rate=9.0, stiffness=15.0, damping=0.5)
     model = pbad.with_forces(model, law)
-    return Show(model, pbad.make_state(model, posed(model, law)), 4.2, 2 * np.pi / 9, title="ant, MJCF")
+    return Show(model, pbad.make_state(model, posed(model, law)), 4.2, title="gymnasium's ant, 20 ms, radau1")
+
+
+def humanoid() -> Show:
+    """Gymnasium's humanoid, pushed and without control: a fall with contact of all its limbs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model, _ = pbad.load(_folder("gymnasium") / "envs/mujoco/assets/humanoid.xml", unsupported="warn")
+    state = pbad.make_state(model, v=np.eye(model.nv)[0] * 1.2)
+    return Show(model, state, 3.6, controls=np.zeros((180, model.nu)), title="gymnasium's humanoid, 20 ms, radau1")
 
 
 def quadruped() -> Show:
@@ -148,10 +164,10 @@ def quadruped() -> Show:
     law = rhythm(model, lines, rate=14.0, stiffness=150.0, damping=4.0)
     touch = forces.contact(model, friction=0.9)
     model = pbad.with_forces(model, touch, law)
-    return Show(model, pbad.make_state(model, posed(model, law)), 4.0, 2 * np.pi / 14, title="quadruped, URDF")
+    return Show(model, pbad.make_state(model, posed(model, law)), 4.0, title="A1 from URDF, 20 ms, radau1")
 
 
-SHOWS: dict[str, Callable[[], Show]] = {"swimmer": swimmer, "spider": spider, "ant": ant, "quadruped": quadruped}
+SHOWS: dict[str, Callable[[], Show]] = {f.__name__: f for f in (chain, spider, quadruped, swimmer, ant, humanoid)}
 
 
 def _folder(package: str) -> pathlib.Path:
@@ -175,6 +191,25 @@ def play(show: Show):
     return traj, info
 
 
+def moment(traj: Any, show: Show) -> Any:
+    """The part of a trajectory that the moving picture shows."""
+    time = np.asarray(traj.time)
+    part = (time > show.begin - 1e-9) & (time < show.begin + SECONDS + 2 * show.dt)
+    return jax.tree.map(lambda x: np.asarray(x)[part], traj)
+
+
+def draw_movie(played: list[tuple[Show, Any]], path: pathlib.Path) -> None:
+    """All shows side by side, in the time that they take."""
+    count = round(SECONDS * MOVIE_FPS)
+    panels = [
+        viz.images(show.model, moment(traj, show), fps=MOVIE_FPS, size=PANEL, title=show.title)[:count]
+        for show, traj in played
+    ]
+    panels += [np.full_like(panels[0], 255)] * (-len(panels) % COLUMNS)
+    rows = [np.concatenate(panels[k : k + COLUMNS], axis=2) for k in range(0, len(panels), COLUMNS)]
+    save_moving(np.concatenate(rows, axis=1), path, MOVIE_FPS, COLORS)
+
+
 def bar(done: int, of: int, what: str) -> None:
     """The progress of all shows, on stderr."""
     width = 24 * done // of
@@ -186,7 +221,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=SHOWS, default=list(SHOWS), metavar="NAME")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("animations"), help="folder for the HTML")
-    parser.add_argument("--strip", type=pathlib.Path, help="PNG with six moments of each")
+    parser.add_argument("--movie", type=pathlib.Path, help="GIF of all, side by side")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -196,14 +231,14 @@ def main() -> None:
         show = SHOWS[name]()
         traj, info = play(show)
         path = arguments.out / f"{name}.html"
-        viz.to_html(show.model, traj, path, fps=FPS)
-        played.append((show.title, show.model, traj, show.period))
+        viz.to_html(show.model, traj, path, fps=FPS, title=show.title)
+        played.append((show, traj))
         x = np.asarray(traj.q[-1, :2] - show.state.q[:2])
         print(f"{name}: {info}; moved {x[0]:+.2f}, {x[1]:+.2f} m; {path} ({path.stat().st_size / 1e6:.2f} MB)")
     bar(len(arguments.only), len(arguments.only), "done")
-    if arguments.strip:
-        strip.draw(played, arguments.strip)
-        print(f"{arguments.strip} ({arguments.strip.stat().st_size / 1e3:.0f} kB)")
+    if arguments.movie:
+        draw_movie(played, arguments.movie)
+        print(f"{arguments.movie} ({arguments.movie.stat().st_size / 1e3:.0f} kB)")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,9 @@
 # oscillations, how its error shrinks, how far a body may turn in one step, and what it does to energy.
 #
 # Numbers in the text are of the full run in double precision. Wall times depend on the machine.
+#
+# Takes more than five minutes of CPU (232 s up to section 5), nearly all of it compiling;
+# `PBAD_NOTEBOOK_SMALL=1` in the environment makes a short one of it.
 
 # %%
 import dataclasses

@@ -154,3 +154,8 @@ __all__ = [
     "with_sensors",
     "with_sites",
 ]
+
+
+def __dir__() -> list[str]:
+    """What completion offers: the public names, not the rooms behind them."""
+    return __all__

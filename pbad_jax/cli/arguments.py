@@ -90,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--no-cache", action="store_true", help="do not keep compiled programs in the user's cache folder")
     add("--out", metavar="FILE.npz", help="write the trajectory")
     add("--html", metavar="FILE.html", help="write an animation")
+    add("--video", metavar="FILE.gif", help="write a moving picture (.gif, .png, .mp4), drawn without a display")
     add("--plot", metavar="FILE.png", help="write a plot of the energy")
 
     commands.add_parser(
@@ -157,7 +158,7 @@ def check_outputs(args: argparse.Namespace) -> None:
         CallError: a folder, an input, or no right to write. OptionError: no picture format. ImportError: no packages.
     """
     inputs = {os.path.realpath(x) for x in (args.model, args.q0, args.v0) if x}
-    for option in ("out", "html", "plot"):
+    for option in ("out", "html", "video", "plot"):
         path = getattr(args, option)
         if path is None:
             continue
@@ -175,10 +176,12 @@ def check_outputs(args: argparse.Namespace) -> None:
             raise CallError(
                 f"--{option} {path!r} cannot be written ({reason}); choose a folder that is there"
             ) from None
-    if args.html or args.plot:
-        from pbad_jax.viz import energy_plot, needs
+    if args.html or args.video or args.plot:
+        from pbad_jax.viz import energy_plot, needs, video
 
         if args.html:
             needs.need("viser")
+        if args.video:
+            video.check_format(args.video)
         if args.plot:
             energy_plot.picture_format(args.plot)

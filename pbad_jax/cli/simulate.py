@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         _say(kept)
         done = _roll_out(model, state, control, steps, options)
         print_summary(args, model, options, state, done, [said, *idle_features(model, lost)])
-        _write(args, model, state, done)
+        _write(args, model, options, state, done)
     return int(bool(np.any(done.info.status != Status.CONVERGED)))
 
 
@@ -89,16 +89,18 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _write(args: argparse.Namespace, model: Model, state: State, run: Run) -> None:
+def _write(args: argparse.Namespace, model: Model, options: Options, state: State, run: Run) -> None:
     """The files that were asked for; pictures begin with the initial state."""
     from pbad_jax import viz
 
     first = Trajectory(state.time, state.q, state.v)
     traj = jax.tree.map(lambda a, b: np.concatenate([np.asarray(a)[None], b]), first, run.traj)
     info = jax.tree.map(lambda x: np.concatenate([np.zeros_like(x[:1], shape=(1, *x.shape[1:])), x]), run.info)
+    title = f"{model.topology.name}, {scheme_of(options).name}, dt = {options.dt:g} s"
     writers = {
         "out": lambda path: pbad.save_trajectory(path, model, run.traj, run.info),
-        "html": lambda path: viz.to_html(model, traj, path),
+        "html": lambda path: viz.to_html(model, traj, path, title=title),
+        "video": lambda path: viz.to_video(model, traj, path, title=title),
         "plot": lambda path: viz.plot_energy(model, traj, path, info=info),
     }
     for option, write in writers.items():

@@ -156,7 +156,7 @@ def point_forces(at: Instant, links: tuple, u: jax.Array, law: Callable, *parame
         at: the instant.
         links: c links, or c tuples of n links.
         u: (c,n,4) points in their links' frames.
-        law: (P (n,3) m, V (n,3) m/s, *parameters) -> forces (n,3) N, of one cluster.
+        law: `(P (n,3) m, V (n,3) m/s, *parameters) -> forces (n,3) N`, of one cluster.
         *parameters: arrays with a leading axis of clusters, or scalars.
     """
     where = each_link(links, u)
@@ -313,7 +313,7 @@ def passed(model: Model, at: Instant) -> jax.Array:
 class Force(Protocol):
     """A frozen dataclass registered as a pytree, with a method `load`; nothing is inherited.
 
-    What else it may have, as class attributes, static fields, properties or methods of exactly these names:
+    What else it may have, as class attributes, static fields, properties or methods of exactly these names::
 
         at: str = "stages"             or "step": one implicit impulse a step, see the module
         conservative: bool = True      whether the force is minus the gradient of its `potential`, no more

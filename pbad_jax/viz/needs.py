@@ -3,8 +3,10 @@
 import importlib
 from types import ModuleType
 
+INSTALL = 'pip install "pbad_jax[viz]"'
 
-def need(module: str) -> ModuleType:
+
+def need(module: str, install: str = INSTALL) -> ModuleType:
     """Import an optional module.
 
     Raises:
@@ -13,6 +15,4 @@ def need(module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(
-            f'{module} cannot be imported ({error}); drawing needs it: pip install "pbad_jax[viz]"'
-        ) from error
+        raise ImportError(f"{module} cannot be imported ({error}); drawing needs it: {install}") from error

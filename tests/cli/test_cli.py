@@ -92,10 +92,12 @@ def test_the_cache_is_left_as_it_was_found(tmp_path, monkeypatch):
 
 
 def test_files(capsys, tmp_path):
-    paths = [tmp_path / name for name in ("t.npz", "a.html", "e.png")]
-    code, out, _ = run(capsys, "simulate", "chain:1", *SHORT, "--out", paths[0], "--html", paths[1], "--plot", paths[2])
+    paths = [tmp_path / name for name in ("t.npz", "a.html", "e.png", "a.gif")]
+    outputs = [x for pair in zip(("--out", "--html", "--plot", "--video"), paths) for x in pair]
+    code, out, _ = run(capsys, "simulate", "chain:1", *SHORT, *outputs)
     assert code == 0
-    assert out.count("wrote") == 3
+    assert out.count("wrote") == 4
+    assert "<title>chain:1, radau2, dt = 0.02 s</title>" in paths[1].read_text()
     assert {p.name for p in tmp_path.iterdir()} == {p.name for p in paths}
     saved = pbad.load_trajectory(paths[0])
     assert saved.metadata["model"] == "chain:1"
@@ -315,6 +317,7 @@ BAD_CALLS = {
     "simulate chain:1 --q0 text.npy": "'text.npy' cannot be read",
     "simulate chain:1 --out nowhere/t.npz": "--out 'nowhere/t.npz' cannot be written",
     "simulate chain:1 --html .": "--html '.' is a folder",
+    "simulate chain:1 --video a.avi": "'.avi' is no format of a moving picture",
     "simulate chain:1 --out a --plot a": "--plot 'a' is also an input or another output",
     "simulate chain:1 --key home": "key='home': model 'chain:1' has no keyframe of that name; it has none",
     "simulate chain:1 --key home --q0 0,0": "--key home and --q0 both say where it starts",

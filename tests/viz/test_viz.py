@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import matplotlib.figure
 import numpy as np
+import PIL.Image
 import pytest
 
 import pbad_jax as pbad
 from pbad_jax import viz
 from pbad_jax.model.model import Mesh
-from pbad_jax.viz import frames, needs, shapes
+from pbad_jax.viz import frames, needs, raster, shapes, stage
 
 pytestmark = pytest.mark.float64
 
@@ -117,6 +118,73 @@ def test_far_flight_is_followed(zoo, tmp_path):
     viz.to_html(zoo, q, tmp_path / "a.html")
 
 
+def test_the_title_is_the_models_and_its_step(rolled, tmp_path):
+    model, traj, _ = rolled
+    viz.to_html(model, traj, tmp_path / "a.html")
+    assert "<title>chain:2, steps of 0.05 s</title>" in (tmp_path / "a.html").read_text()
+    viz.to_html(model, traj.q, tmp_path / "a.html", title="<5 kg>")
+    assert "<title>&lt;5 kg&gt;</title>" in (tmp_path / "a.html").read_text()
+
+
+def staged(model, motion, layout="grid", follow=None, dt=0.1):
+    return stage.stage_of(model, motion, 10.0, dt, layout, follow, None)
+
+
+def test_the_view_goes_with_what_falls_and_stays_with_what_swings(zoo):
+    q = np.tile(np.asarray(zoo.q0), (20, 1))
+    assert not staged(zoo, q).follows
+    q[:, 2::7] -= np.linspace(0, 100, 20)[:, None]
+    falls = staged(zoo, q)
+    assert falls.follows and falls.extent < 20  # m: of the zoo, not of its fall
+    still = staged(zoo, q, follow=False)
+    assert not still.follows and still.extent > 100
+    chain = pbad.chain(3)
+    swings = np.linspace([1.5, 0, 0, 0, 0, 0], [-1.5, 0, 0, 0, 0, 0], 20)
+    assert not staged(chain, swings).follows
+
+
+@pytest.mark.parametrize("motion", ["fall", "swing", "batch"])
+def test_the_camera_holds_all_that_moves(zoo, motion):
+    q = np.tile(np.asarray(zoo.q0), (20, 1))
+    model = zoo
+    if motion == "fall":
+        q[:, 2::7] -= (np.linspace(0, 4, 20) ** 2)[:, None]
+    else:
+        model = pbad.chain(3)
+        q = np.linspace([1.5, 0, 0, 0, 0, 0], [-1.5, 0, 1, 0, 0, 0], 20)
+    if motion == "batch":
+        q = np.stack([q] * 5)
+    play = staged(model, q)
+    view = raster.view_of(play, 320, 240)
+    for group in play.groups:
+        if group.shape.body >= 0:
+            column, row, depth = view.seen(group.position.reshape(-1, 3)).T
+            assert depth.min() > 0
+            assert 0 < column.min() and column.max() < view.width and 0 < row.min() and row.max() < view.height
+
+
+def test_lanes_stand_side_by_side():
+    model = pbad.chain(2)
+    q = np.linspace([1.5, 0, 0, 0], [-1.5, 0, 0, 0], 5)
+    lanes = staged(model, np.stack([q] * 3)).groups[0].position[0].reshape(3, -1, 3)[:, 0]
+    gaps = np.diff(np.sort(lanes, axis=0), axis=0)
+    assert (np.abs(gaps).max(axis=0) > 0).sum() == 1  # along one axis
+    assert gaps.max() > 2.0  # m, the width of the swing
+    together = staged(model, np.stack([q] * 3), layout="overlay").groups[0].position[0].reshape(3, -1, 3)[:, 0]
+    np.testing.assert_allclose(together, together[:1].repeat(3, 0))
+
+
+def test_the_ground_is_where_contact_acts(zoo):
+    ball = pbad.Body("b", 1.0, inertia=0.1 * np.eye(3), position=(0, 0, 2), joints=[pbad.Joint("free")],
+                     geoms=[pbad.Geom("sphere", (0.1, 0, 0))])  # fmt: skip
+    model = pbad.build_model([ball])
+    touch = pbad.forces.contact(model, pbad.forces.half_space(offset=-0.5))
+    (plane,) = staged(pbad.with_forces(model, touch), model.q0[None]).planes
+    np.testing.assert_allclose(plane.position[0], [0, 0, -0.5])
+    (below,) = staged(model, model.q0[None]).planes  # nothing acts: a grid under the lowest point
+    assert 1.8 < below.position[0, 2] < 1.9
+
+
 def test_show_gives_one_inline_frame(rolled, monkeypatch):
     import IPython.core.getipython
     import IPython.display
@@ -217,6 +285,52 @@ def test_missing_packages_say_what_to_install(rolled, tmp_path, monkeypatch, mis
     draw = viz.to_html if missing == "viser" else viz.plot_energy
     with pytest.raises(ImportError, match=r'pip install "pbad_jax\[viz\]"'):
         draw(rolled[0], rolled[1], tmp_path / "a.png")
+
+
+def test_images_show_solids_and_their_motion(zoo):
+    q = np.tile(np.asarray(zoo.q0), (3, 1))
+    q[1:, 2] += 0.3
+    shown = viz.images(zoo, q, fps=10, dt=0.1, size=(160, 120), title="")
+    assert shown.shape == (3, 120, 160, 3) and shown.dtype == np.uint8
+    red = (shown[..., 0].astype(int) - shown[..., 1] > 60) & (shown[..., 2] < 120)  # the zoo's bodies alone are red
+    assert 100 < red[0].sum() < 160 * 120 / 3
+    assert (shown[0] != shown[1]).any() and (shown[1] == shown[2]).all()
+
+
+def test_nearer_triangles_hide_farther_ones():
+    """Two overlapping squares, the far one drawn last."""
+    square = np.array([[-1, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0.0]])
+    mesh = Mesh(square, np.array([[0, 1, 2], [0, 2, 3]]))
+    bodies = [
+        pbad.Body(f"b{k}", 1.0, inertia=np.eye(3), position=(0, 0, z), joints=[pbad.Joint("free")],
+                  geoms=[pbad.Geom("mesh", mesh=mesh, rgba=(*rgb, 1))])
+        for k, (z, rgb) in enumerate([(0.1, (1, 0, 0)), (0.0, (0, 0, 1))])
+    ]  # fmt: skip
+    model = pbad.build_model(bodies)
+    play = staged(model, model.q0[None])
+    view = raster.view_of(play, 64, 48)
+    middle = view.seen(np.array([0, 0, 0.1]))[:2].astype(int) // raster.FINE
+    image = next(raster.pictures(play, 64, 48))[middle[1], middle[0]].astype(int)
+    assert image[0] > image[2] + 60
+
+
+@pytest.mark.parametrize("suffix", [".gif", ".png", ".mp4"])
+def test_video(rolled, tmp_path, suffix):
+    if suffix == ".mp4":
+        pytest.importorskip("imageio_ffmpeg")
+    path = tmp_path / f"a{suffix}"
+    viz.to_video(rolled[0], rolled[1], path, fps=10, size=(64, 48))
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    if suffix != ".mp4":
+        with PIL.Image.open(path) as picture:
+            assert picture.n_frames == 3 and picture.size == (64, 48) and picture.info["loop"] == 0
+
+
+def test_video_refuses(rolled, tmp_path):
+    with pytest.raises(pbad.OptionError, match=r"'\.avi' is no format"):
+        viz.to_video(rolled[0], rolled[1], tmp_path / "a.avi")
+    with pytest.raises(pbad.OptionError, match=r"size is \(0, 10\)"):
+        viz.images(rolled[0], rolled[1], size=(0, 10))
 
 
 def test_energy_plot(rolled, tmp_path):

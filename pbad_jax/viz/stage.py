@@ -1,0 +1,269 @@
+"""What a picture shows: shapes grouped by mesh at every frame, lanes side by side, the view, the ground."""
+
+import dataclasses
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from pbad_jax.errors import OptionError
+from pbad_jax.forces.surfaces import Plane as HalfSpace
+from pbad_jax.forces.world_contact import Contact
+from pbad_jax.model.model import Mesh, Model
+from pbad_jax.viz.frames import Frames, frames_of
+from pbad_jax.viz.shapes import Shape, planes_of, shapes_of, z_to
+
+FIELD_OF_VIEW = math.radians(40)
+FOLLOW_BEYOND = 1.5  # sizes of the model that it may travel before the camera goes with it
+CALM = 0.8  # s over which the followed centre is averaged, so that the view does not bob with every step
+ROW = 4  # lanes that stand in one row; more make a square
+FIRST_COLOR, LAST_COLOR = np.array([0.13, 0.35, 0.65]), np.array([0.93, 0.55, 0.14])  # of overlaid lanes
+LAYOUTS = ("grid", "overlay")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Group:
+    """All instances of one mesh: I = lanes × shapes."""
+
+    shape: Shape  # the first one; its mesh is everybody's
+    scale: np.ndarray  # (I,3)
+    rgba: np.ndarray  # (I,4)
+    position: np.ndarray  # (F,I,3) float32
+    quaternion: np.ndarray  # (F,I,4) float32
+    moves: bool
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plane:
+    """A ground, endless as it acts; a grid of ours below what has none."""
+
+    position: np.ndarray  # (F,3) m, a point of it
+    quaternion: np.ndarray  # (4,) that turns z to its normal
+    rgb: np.ndarray | None  # (3,) of the model; None: the picture chooses
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stage:
+    """The groups and grounds, as the view that follows them sees them, and the box that it must hold."""
+
+    title: str
+    seconds: float  # between two frames
+    groups: list[Group]
+    planes: list[Plane]
+    reach: float  # m, of the largest moving shape about its own origin
+    low: np.ndarray  # (3,) m
+    high: np.ndarray  # (3,) m
+    follows: bool
+    rows: int  # of lanes, one behind the other
+    up: np.ndarray  # (3,) unit
+
+    @property
+    def n_frames(self) -> int:
+        """How many pictures there are."""
+        return self.groups[0].position.shape[0]
+
+    @property
+    def extent(self) -> float:
+        """m, across the box."""
+        return max(float(np.linalg.norm(self.high - self.low)), 1e-6)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Camera:
+    """Where the picture is taken from."""
+
+    position: np.ndarray  # (3,) m
+    look_at: np.ndarray  # (3,) m
+    up: np.ndarray  # (3,) unit
+    distance: float  # m
+
+
+def stage_of(
+    model: Model, motion: Any, fps: float, dt: float | None, layout: str, follow: bool | None, title: str | None
+) -> Stage:
+    """Pose the model at all display frames, arrange the lanes, and decide whether the view goes with them.
+
+    Raises:
+        StateError, OptionError: see `viz.to_html`.
+    """
+    if layout not in LAYOUTS:
+        raise OptionError(f"layout is {layout!r}; choose 'grid' or 'overlay'")
+    frames = frames_of(model, motion, fps, dt)
+    shapes = shapes_of(model)
+    reach = np.array([s.radius for s in shapes])[:, None]
+    position, quaternion = frames.poses(shapes)
+    moving = [k for k, s in enumerate(shapes) if s.body >= 0] or list(range(len(shapes)))
+    center = position[:, :, moving].mean(axis=(1, 2))
+    if follow is None:
+        follow = _travels(position[:, :, moving], center, float(reach[moving].max()))
+    center = _calm(center, frames.seconds) * follow
+    position, rows = position - center[:, None, None], 1
+    if layout == "grid":
+        offset, rows = _grid(position[:, :, moving], reach[moving])
+        position = position + offset[:, None]
+    up = _up(model)
+    low, high = _box([shapes[k] for k in moving], position[:, :, moving], quaternion[:, :, moving])
+    return Stage(
+        title=_title(model, motion) if title is None else title,
+        seconds=frames.seconds,
+        groups=_groups(shapes, position, quaternion, layout),
+        planes=_planes(model, frames, center) or _touched(model, center) or [_below(low, high, up, center)],
+        reach=float(reach[moving].max()),
+        low=low,
+        high=high,
+        follows=follow,
+        rows=rows,
+        up=up,
+    )
+
+
+def camera_of(stage: Stage, aspect: float) -> Camera:
+    """Look at the whole motion from the side on which it is widest, as near as it stays in the picture.
+
+    Args:
+        stage: what is shown. aspect: width over height of the picture.
+    """
+    up = stage.up
+    half = (stage.high - stage.low) / 2
+    side = np.eye(3)[np.argmin(half * (1 - np.abs(up)) + 1e9 * (np.abs(up) > 0.7))]
+    back = _unit(side + 0.4 * np.cross(up, side) + (0.3 if stage.rows == 1 else 0.8) * up)
+    right = _unit(np.cross(up, back))
+    axes = np.stack([right, np.cross(back, right), back])
+    points = np.concatenate([g.position.reshape(-1, 3) for g in stage.groups if g.shape.body >= 0] or [[stage.low]])
+    center = axes.T @ ((points @ axes.T).max(axis=0) + (points @ axes.T).min(axis=0)) / 2
+    x, y, depth = ((points - center) @ axes.T).T
+    aside = np.maximum(np.abs(y), np.abs(x) / aspect) + stage.reach
+    distance = float(max((depth + stage.reach + 1.15 * aside / math.tan(FIELD_OF_VIEW / 2)).max(), 1e-3))
+    return Camera(center + distance * back, center, up, distance)
+
+
+def _title(model: Model, motion: Any) -> str:
+    """The model's name, and the step of a trajectory whose steps are all alike."""
+    time = np.asarray(getattr(motion, "time", np.zeros(0)), float)
+    steps = np.diff(time.reshape(-1, time.shape[-1])[0]) if time.size else np.zeros(0)
+    even = steps.size > 1 and np.allclose(steps, steps[0], rtol=1e-3)
+    return model.topology.name + (f", steps of {steps[0]:.4g} s" if even else "")
+
+
+def _travels(position: np.ndarray, center: np.ndarray, reach: float) -> bool:
+    """Whether the centre (F,3) goes farther than FOLLOW_BEYOND sizes of what moves (F,B,M,3)."""
+    size = np.median(np.ptp(position, axis=2).max(axis=(1, 2))) + 2 * reach
+    return bool(np.ptp(center, axis=0).max() > FOLLOW_BEYOND * size)
+
+
+def _calm(center: np.ndarray, seconds: float) -> np.ndarray:
+    """A path (F,3) averaged over CALM, and drawn on in a straight line beyond its ends."""
+    half = min(int(CALM / seconds / 2), len(center) - 1)
+    if half < 1:
+        return center
+    padded = np.pad(center, ((half, half), (0, 0)), mode="reflect", reflect_type="odd")
+    sums = np.cumsum(np.concatenate([np.zeros((1, 3)), padded]), axis=0)
+    width = 2 * half + 1
+    return (sums[width:] - sums[:-width]) / width
+
+
+def _box(shapes: list[Shape], position: np.ndarray, quaternion: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The box that holds the shapes at all poses (F,B,G,3), (F,B,G,4), by their outermost vertices; (3,), (3,) m."""
+    low, high = np.full(3, np.inf), np.full(3, -np.inf)
+    for k, shape in enumerate(shapes):
+        vertices = outermost(shape.mesh) * shape.scale
+        turned = np.einsum("...ij,vj->...vi", rotations(quaternion[:, :, k]), vertices)
+        points = position[:, :, k, None] + turned
+        low, high = np.minimum(low, points.min(axis=(0, 1, 2))), np.maximum(high, points.max(axis=(0, 1, 2)))
+    return low, high
+
+
+def outermost(mesh: Mesh) -> np.ndarray:
+    """The vertices (K,3) of a mesh that lie farthest in some 26 directions."""
+    directions = np.array([d for d in itertools.product((-1, 0, 1), repeat=3) if any(d)], float)
+    directions /= np.linalg.norm(directions, axis=1)[:, None]
+    vertices = np.asarray(mesh.vertices, float)
+    return vertices[np.unique(np.argmax(vertices @ directions.T, axis=0))]
+
+
+def rotations(q: np.ndarray) -> np.ndarray:
+    """The matrices (...,3,3) of unit quaternions (...,4)."""
+    w, x, y, z = np.moveaxis(np.asarray(q, float), -1, 0)
+    rows = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
+
+
+def _grid(position: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, int]:
+    """Offsets (B,3) m that set the lanes side by side, and how many rows they make; positions are (F,B,G,3).
+
+    A row goes along the horizontal axis in which a lane is widest, from where it is looked at.
+    """
+    lanes = position.shape[1]
+    if lanes == 1:
+        return np.zeros((1, 3)), 1
+    size = (position + reach).max(axis=(0, 1, 2)) - (position - reach).min(axis=(0, 1, 2))
+    columns = lanes if lanes <= ROW else math.ceil(math.sqrt(lanes))
+    k, along = np.arange(lanes), int(size[1] > size[0])
+    cell = np.zeros((lanes, 3))
+    cell[:, along], cell[:, 1 - along] = k % columns, -(k // columns)
+    return 1.1 * size * (cell - cell.mean(axis=0)), math.ceil(lanes / columns)
+
+
+def _groups(shapes: list[Shape], position: np.ndarray, quaternion: np.ndarray, layout: str) -> list[Group]:
+    n_frames, lanes = position.shape[:2]
+    members: dict[Any, list[int]] = {}
+    for k, s in enumerate(shapes):
+        members.setdefault((s.mesh, s.body >= 0), []).append(k)
+    groups = []
+    for (_, moves), chosen in members.items():
+        rgba = np.tile([shapes[k].rgba for k in chosen], (lanes, 1))
+        if layout == "overlay" and lanes > 1 and moves:
+            w = np.repeat(np.linspace(0, 1, lanes), len(chosen))[:, None]
+            rgba[:, :3] = (1 - w) * FIRST_COLOR + w * LAST_COLOR
+        p = position[:, :, chosen].reshape(n_frames, -1, 3).astype(np.float32)
+        groups.append(
+            Group(
+                shape=shapes[chosen[0]],
+                scale=np.tile([shapes[k].scale for k in chosen], (lanes, 1)),
+                rgba=np.clip(rgba, 0, 1),
+                position=p,
+                quaternion=quaternion[:, :, chosen].reshape(n_frames, -1, 4).astype(np.float32),
+                moves=moves or bool(np.ptp(p, axis=0).any()),
+            )
+        )
+    return groups
+
+
+def _planes(model: Model, frames: Frames, center: np.ndarray) -> list[Plane]:
+    """The model's own; a file gives them a size, which is only how large it would draw them."""
+    planes = []
+    for plane in planes_of(model):
+        p, u = (x[0, 0, 0] for x in frames.poses([plane]))
+        planes.append(Plane(p - center, u, np.clip(plane.rgba[:3], 0, 1)))
+    return planes
+
+
+def _touched(model: Model, center: np.ndarray) -> list[Plane]:
+    """The planes on which the model's contacts act, where no shape shows them."""
+    surfaces = [f.surface for f in model.forces if isinstance(f, Contact) and isinstance(f.surface, HalfSpace)]
+    normals = [(np.asarray(s.normal, float), float(s.offset)) for s in surfaces]
+    distinct = {tuple(np.round([*n, d], 9)): (n, d) for n, d in normals}
+    return [Plane(n * d - center, z_to(n), None) for n, d in distinct.values()]
+
+
+def _below(low: np.ndarray, high: np.ndarray, up: np.ndarray, center: np.ndarray) -> Plane:
+    """A ground under the whole motion, that goes by sideways where the view follows."""
+    extent = float(np.linalg.norm(high - low))
+    home = up * (np.minimum(low @ up, high @ up) - 0.02 * extent)
+    return Plane(home - center + np.outer(center @ up, up), z_to(up), None)
+
+
+def _up(model: Model) -> np.ndarray:
+    """Against gravity; z without gravity."""
+    g = np.asarray(model.gravity, float)
+    size = np.linalg.norm(g)
+    return -g / size if size > 0 else np.array([0.0, 0.0, 1.0])
+
+
+def _unit(x: np.ndarray) -> np.ndarray:
+    return x / np.linalg.norm(x)
