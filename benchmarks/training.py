@@ -2,15 +2,21 @@
 
     python benchmarks/training.py [--quick] [--only TEXT] [--name training] [--out DIR]
 
-`paper_swimmer`: CMA-ES (examples/train_swimmer_cma.py, the package cma), the paper's 2 million steps.
-A row is a run with one seed; its `curve` has a point an iteration, times are without compiling, in one thread.
-`failed`: steps of the simulation that had no certificate. The machine's load is in `environment`; CPU seconds grow
-with it too, for two cores share their caches.
+`paper_swimmer`: CMA-ES (examples/train_swimmer_cma.py, the package cma), the paper's 2 million steps. The others: PPO
+(examples/ppo.py). A row is a run with one seed; its `curve` has a point an iteration, times are without compiling, in
+one thread. `failed`: steps of the simulation that had no certificate, `certified` the share of the others; `judged` is
+the policy without noise, from fresh starts. The machine's load is in `environment`; CPU seconds grow with it too, for
+two cores share their caches.
+
+A run of PPO keeps what it has learnt in OUT/TASK_SEED.npz every 10 updates and goes on from there.
 """
 
 import importlib
+import json
+import os
 import pathlib
 import sys
+import time
 from typing import Any
 
 import common
@@ -18,6 +24,7 @@ import common
 common.one_thread()
 
 import jax  # noqa: E402  after the word about threads
+import numpy as np  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 
@@ -40,15 +47,69 @@ def swimmer(seed: int, iterations: int, steps: int) -> dict:
     }  # fmt: skip
 
 
+def ppo(task: str, seed: int, steps: int, lanes: int, folder: pathlib.Path) -> dict:
+    trainer: Any = importlib.import_module("ppo")
+    s = trainer.Settings(lanes=lanes)
+    env, key, size = trainer.environment(task, s), jax.random.key(seed), s.lanes * s.length
+    file, learner, curve = folder / f"{task}_{seed}.npz", trainer.begun(env, s, seed), []
+    if file.exists():
+        learner, curve = kept(file, learner)
+    updates = max(2, round(steps / size))
+    spent = curve[-1] if curve else {"cpu_s": 0.0, "wall_s": 0.0}
+    cpu = wall = 0.0
+    for k in range(len(curve), updates):
+        learner, row = trainer.update(env, s, learner, jax.random.fold_in(key, k))
+        if not cpu:  # the first one compiled
+            cpu, wall = time.process_time() - spent["cpu_s"], time.perf_counter() - spent["wall_s"]
+        row |= {"cpu_s": time.process_time() - cpu, "wall_s": time.perf_counter() - wall}
+        curve.append({"env_steps": (k + 1) * size} | row)
+        if (k + 1) % 10 == 0 or k + 1 == updates:
+            keep(file, learner, curve)
+        print(k + 1, rounded(curve[-1]), flush=True)
+    failed = sum(r["failed"] for r in curve)
+    return {
+        "task": task, "trainer": "PPO", "seed": seed, "precision": "float32", "lanes": lanes,
+        "env_steps": len(curve) * size, "failed": failed, "certified": 1 - failed / (len(curve) * size),
+        "divided": sum(r["divided"] for r in curve), "cpu_s": common.digits(curve[-1]["cpu_s"]),
+        "wall_s": common.digits(curve[-1]["wall_s"]),
+        "judged": rounded(trainer.judged(env, learner.p, s, max(1, s.time_limit // s.length))),
+        "curve": [rounded(r) for r in curve],
+    }  # fmt: skip
+
+
+def is_key(x: Any) -> bool:
+    return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def keep(file: pathlib.Path, learner: Any, curve: list[dict]) -> None:
+    leaves = [np.asarray(jax.random.key_data(x) if is_key(x) else x) for x in jax.tree.leaves(learner)]
+    part = file.with_suffix(".part.npz")
+    np.savez(part, *leaves, curve=json.dumps(curve))
+    os.replace(part, file)  # whole, or not at all
+
+
+def kept(file: pathlib.Path, like: Any) -> tuple[Any, list[dict]]:
+    leaves, tree = jax.tree.flatten(like)
+    with np.load(file) as had:
+        found = [had[f"arr_{i}"] for i in range(len(leaves))]
+        curve = json.loads(str(had["curve"]))
+    new = [jax.random.wrap_key_data(x) if is_key(y) else jax.numpy.asarray(x) for x, y in zip(found, leaves)]
+    return jax.tree.unflatten(tree, new), curve
+
+
 def measure(task: str, seed: int, *size) -> dict:
     jax.config.update("jax_enable_x64", False)
-    return {"paper_swimmer": swimmer}[task](seed, *size)
+    if task == "paper_swimmer":
+        return swimmer(seed, *size)
+    out = sys.argv[sys.argv.index("--out") + 1] if "--out" in sys.argv else common.RESULTS
+    return ppo(task, seed, *size, pathlib.Path(out))
 
 
 def plan(quick: bool) -> list[tuple]:
     if quick:
-        return [("paper_swimmer", 0, 2, 20)]
-    return [("paper_swimmer", seed, 100, 1000) for seed in range(3)]
+        return [("paper_swimmer", 0, 2, 20), ("pendulum", 0, 256, 4)]
+    runs = [("paper_swimmer", 100, 1000), ("spider", 300_000, 128), ("half_cheetah", 300_000, 128)]
+    return [(task, seed, *size) for task, *size in runs for seed in range(3)]
 
 
 def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
@@ -61,11 +122,8 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
             x = [p["env_steps"] / 1e6 for p in r["curve"]]
             figure = "median_m" if "median_m" in r["curve"][0] else "m_s"
             ax.plot(x, [p[figure] for p in r["curve"]], label=f"seed {r['seed']}, {r['cpu_s']:.0f} s of CPU")
-            ax.set(
-                title=f"{task}, {r['trainer']}",
-                xlabel="million steps",
-                ylabel="m, median" if "median" in figure else "m/s",
-            )
+            ylabel = "m, median of an iteration" if figure == "median_m" else "m/s, with noise"
+            ax.set(title=f"{task}, {r['trainer']}", xlabel="million steps", ylabel=ylabel)
         ax.legend()
     fig.suptitle(title, fontsize=8)
     fig.tight_layout()

@@ -39,6 +39,7 @@ class Settings:
     spread: float = 0.5  # standard deviation of actions to begin with, of half their range
 
 
+LEARNT = ("actor", "critic", "log_spread")
 POLICY_GRADIENT = {"epochs": 1, "batches": 1, "clip": np.inf}
 
 
@@ -91,8 +92,8 @@ def policy(p: dict, obs: jax.Array, key: jax.Array):
     return p["middle"] + p["half"] * jnp.clip(x, -1.0, 1.0), {"x": x, "density": log_density(x, mean, p["log_spread"])}
 
 
-@functools.partial(jax.jit, static_argnames=("s", "optimiser"))
-def learn(s: Settings, optimiser, p: dict, memory, rows: Any, key: jax.Array):
+@functools.partial(jax.jit, static_argnames="s")
+def learn(s: Settings, p: dict, memory, rows: Any, key: jax.Array):
     """An update by Transitions (lanes, length): new parameters, the optimiser's memory, figures."""
     scale = jnp.sqrt(jnp.maximum(p["return"].square, 1e-6))  # of discounted returns: rewards are in its units
     value = lambda net, obs: applied(net, p["norm"](obs))[..., 0]  # noqa: E731
@@ -110,7 +111,6 @@ def learn(s: Settings, optimiser, p: dict, memory, rows: Any, key: jax.Array):
     advantage = (advantage - jnp.mean(advantage)) / (jnp.std(advantage) + 1e-8)
     data = (p["norm"](rows.obs), rows.extras["x"], rows.extras["density"], advantage, returned)
     data = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), data)
-    learnt = ("actor", "critic", "log_spread")
 
     def loss(weights, batch):
         obs, x, density, advantage, returned = batch
@@ -128,17 +128,18 @@ def learn(s: Settings, optimiser, p: dict, memory, rows: Any, key: jax.Array):
     def one(carry, part):
         weights, memory = carry
         slope, change = jax.grad(loss, has_aux=True)(weights, jax.tree.map(lambda x: x[part], data))
-        step, memory = optimiser.update(slope, memory, weights)
+        step, memory = optimiser(s.rate).update(slope, memory, weights)
         rate = memory.hyperparams["learning_rate"]
         if s.batches * s.epochs > 1:  # where there is a change to look at
             rate = jnp.where(change > 2 * s.change, rate / 1.2, jnp.where(change < 0.5 * s.change, 1.2 * rate, rate))
         memory = memory._replace(hyperparams={"learning_rate": jnp.clip(rate, 1e-5, 3e-3)})
         return (optax.apply_updates(weights, step), memory), change
 
-    carry = ({k: p[k] for k in learnt}, memory)
+    carry = ({k: p[k] for k in LEARNT}, memory)
     (weights, memory), change = jax.lax.scan(epoch, carry, jax.random.split(key, s.epochs))
     p = p | weights | {"norm": p["norm"].seen(rows.obs), "return": p["return"].seen(returned * scale)}
-    return p, memory, {"change": jnp.mean(change), "spread": jnp.mean(jnp.exp(weights["log_spread"]))}
+    rate, spread = memory.hyperparams["learning_rate"], jnp.mean(jnp.exp(weights["log_spread"]))
+    return p, memory, {"change": jnp.mean(change), "spread": spread, "rate": rate}
 
 
 def beginning(env: pbad.envs.Env, s: Settings, key: jax.Array) -> dict:
@@ -157,41 +158,43 @@ def beginning(env: pbad.envs.Env, s: Settings, key: jax.Array) -> dict:
     }  # fmt: skip
 
 
-def clipped_adam(learning_rate):
-    """Adam, of slopes no longer than 1."""
-    return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(learning_rate))
+class Learner(NamedTuple):
+    """What an update changes: the policy's parameters, the optimiser's memory, the lanes."""
+
+    p: dict
+    memory: Any
+    state: pbad.envs.EnvState
 
 
-def train(task: Any, s: Settings, steps: int, seed: int = 0, minutes: float = 1e9, tell=lambda row: None, **more):
-    """Train for so many control steps, or minutes. Rows (one an update, given to `tell` too), parameters, environment.
-
-    more: of the task, as for `make`.
-    """
+def environment(task: Any, s: Settings, **more) -> pbad.envs.Env:
+    """The task under a time limit; `more` as for `make`."""
     env = pbad.envs.make(task, dtype=jnp.float32, **more)
-    env = pbad.envs.wrap(env, time_limit=s.time_limit, autoreset="same_step")
-    key, starts, nets = jax.random.split(jax.random.key(seed), 3)
+    return pbad.envs.wrap(env, time_limit=s.time_limit, autoreset="same_step")
+
+
+@functools.cache
+def optimiser(rate: float) -> Any:
+    """Adam, of slopes no longer than 1; its rate is a number of its memory."""
+    both = lambda learning_rate: optax.chain(optax.clip_by_global_norm(1.0), optax.adam(learning_rate))  # noqa: E731
+    return optax.inject_hyperparams(both)(rate)
+
+
+def begun(env: pbad.envs.Env, s: Settings, seed: int) -> Learner:
+    """Before the first update."""
+    starts, nets, ages = jax.random.split(jax.random.key(seed), 3)
     p = beginning(env, s, nets)
-    optimiser = optax.inject_hyperparams(clipped_adam)(s.rate)
-    memory = optimiser.init({k: p[k] for k in ("actor", "critic", "log_spread")})
     state = jax.jit(jax.vmap(env.reset))(jax.random.split(starts, s.lanes))
-    ages = jax.random.randint(key, (s.lanes,), 0, s.time_limit)  # or all lanes would end their episodes together
-    state = state._replace(metrics=state.metrics._replace(length=ages))
-    rows: list[dict] = []
-    cpu = wall = 0.0
-    for k in range(max(2, round(steps / (s.lanes * s.length)))):
-        if k == 1:  # the first one compiled
-            cpu, wall = time.process_time(), time.perf_counter()
-        state, found = pbad.envs.unroll(env, policy, p, state, s.length)
-        p, memory, figures = learn(s, optimiser, p, memory, found, jax.random.fold_in(key, k))
-        jax.block_until_ready(p["norm"])
-        row = {name: float(x) for name, x in figures.items()} | summary(state, found)
-        row |= {"env_steps": (k + 1) * s.lanes * s.length, "rate": float(memory.hyperparams["learning_rate"])}
-        row |= {"cpu_s": time.process_time() - cpu if k else 0.0, "wall_s": time.perf_counter() - wall if k else 0.0}
-        rows.append(row)
-        tell(row)
-        if row["wall_s"] > 60 * minutes:
-            break
-    return rows, p, env
+    old = jax.random.randint(ages, (s.lanes,), 0, s.time_limit)  # or all lanes would end their episodes together
+    state = state._replace(metrics=state.metrics._replace(length=old))
+    return Learner(p, optimiser(s.rate).init({k: p[k] for k in LEARNT}), state)
+
+
+def update(env: pbad.envs.Env, s: Settings, learner: Learner, key: jax.Array) -> tuple[Learner, dict[str, float]]:
+    """Lanes make `length` steps, and the policy learns from them; figures."""
+    state, found = pbad.envs.unroll(env, policy, learner.p, learner.state, s.length)
+    p, memory, figures = learn(s, learner.p, learner.memory, found, key)
+    told = {name: float(x) for name, x in figures.items()} | summary(state, found)
+    return Learner(p, memory, state), told
 
 
 def summary(state: Any, found: Any) -> dict[str, float]:
@@ -222,21 +225,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task")
     parser.add_argument("--steps", type=int, default=1_000_000)
-    parser.add_argument("--minutes", type=float, default=1e9)
     parser.add_argument("--lanes", type=int, default=Settings.lanes)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--policy-gradient", action="store_true")
-    parser.add_argument("--save", metavar="FILE.npz", help="write the policy's weights")
     a = parser.parse_args()
     s = Settings(lanes=a.lanes, **(POLICY_GRADIENT if a.policy_gradient else {}))
-    show = (
-        "{env_steps:8d} steps: reward {reward:+.3f}, {m_s:+.2f} m/s, episodes {episode:.0f}, {failed} failed, "
-        "{divided} in parts, {iterations:.1f} iterations, spread {spread:.2f}, change {change:.4f}, {cpu_s:.0f} s"
-    )
-    _, p, env = train(a.task, s, a.steps, a.seed, a.minutes, lambda row: print(show.format(**row), flush=True))
-    print("without noise:", judged(env, p, s, max(1, s.time_limit // s.length)))
-    if a.save:
-        np.savez(a.save, *map(np.asarray, jax.tree.leaves(p)))
+    env, key, began = environment(a.task, s), jax.random.key(a.seed), time.process_time()
+    learner, size = begun(env, s, a.seed), s.lanes * s.length
+    for k in range(max(1, round(a.steps / size))):
+        learner, row = update(env, s, learner, jax.random.fold_in(key, k))
+        print(
+            "{:8d} steps: reward {reward:+.3f}, {m_s:+.2f} m/s, episodes of {episode:.0f}, {failed} failed, {divided} "
+            "in parts, {iterations:.1f} iterations, spread {spread:.2f}, change {change:.4f}, rate {rate:.0e}, "
+            "{:.0f} s of CPU".format((k + 1) * size, time.process_time() - began, **row), flush=True,
+        )  # fmt: skip
+    print("without noise:", judged(env, learner.p, s, max(1, s.time_limit // s.length)))
 
 
 if __name__ == "__main__":
