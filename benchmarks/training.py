@@ -5,13 +5,14 @@
 `paper_swimmer`: CMA-ES (examples/train_swimmer_cma.py, the package cma), the paper's 2 million steps. The others: PPO
 (examples/ppo.py). A row is a run with one seed; its `curve` has a point an iteration, times are without compiling, in
 one thread. `failed`: steps of the simulation that had no certificate, `certified` the share of the others; `judged` is
-the policy without noise, from fresh starts. The machine's load is in `environment`; CPU seconds grow with it too, for
+the policy without noise, from fresh starts, `in_mujoco` the same in gymnasium's own environment. The machine's load is in `environment`; CPU seconds grow with it too, for
 two cores share their caches.
 
 A run of PPO keeps what it has learnt in OUT/TASK_SEED.npz every 10 updates and goes on from there.
 """
 
 import importlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -29,13 +30,18 @@ import numpy as np  # noqa: E402
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 
 
+GYMNASIUM = {"half_cheetah": "HalfCheetah-v5", "hopper": "Hopper-v5", "walker2d": "Walker2d-v5"}  # no contact is seen
+
+
 def rounded(row: dict) -> dict:
     return {k: common.digits(x, 4) if isinstance(x, float) else x for k, x in row.items()}
 
 
 def swimmer(seed: int, iterations: int, steps: int) -> dict:
-    cma: Any = importlib.import_module("train_swimmer_cma")
-    curve, best = cma.train(seed, iterations, steps)
+    if importlib.util.find_spec("cma") is None:
+        return {"task": "paper_swimmer", "trainer": "CMA-ES", "seed": seed, "missing": "cma is not installed"}
+    trainer: Any = importlib.import_module("train_swimmer_cma")
+    curve, best = trainer.train(seed, iterations, steps)
     last = curve[-1]
     return {
         "task": "paper_swimmer", "trainer": "CMA-ES", "seed": seed, "precision": "float32",
@@ -73,8 +79,28 @@ def ppo(task: str, seed: int, steps: int, lanes: int, folder: pathlib.Path) -> d
         "divided": sum(r["divided"] for r in curve), "cpu_s": common.digits(curve[-1]["cpu_s"]),
         "wall_s": common.digits(curve[-1]["wall_s"]),
         "judged": rounded(trainer.judged(env, learner.p, s, max(1, s.time_limit // s.length))),
+        "in_mujoco": in_mujoco(trainer, task, learner.p, s.time_limit),
         "curve": [rounded(r) for r in curve],
     }  # fmt: skip
+
+
+def in_mujoco(trainer: Any, task: str, p: dict, steps: int, episodes: int = 16) -> dict | None:
+    """The policy without noise in gymnasium's own environment of the same file, MuJoCo in its small steps."""
+    if task not in GYMNASIUM or importlib.util.find_spec("gymnasium") is None:
+        return None
+    gymnasium: Any = importlib.import_module("gymnasium")
+    env, found = gymnasium.make(GYMNASIUM[task]), []
+    act = jax.jit(lambda obs: trainer.policy(p | {"loud": 0.0}, obs, jax.random.key(0))[0])
+    for seed in range(episodes):
+        obs, _ = env.reset(seed=seed)
+        ended, sums = False, np.zeros(3)  # steps, m/s, rewards
+        while not ended and sums[0] < steps:
+            obs, reward, ended, _, info = env.step(np.asarray(act(obs.astype(np.float32))))
+            sums += 1, info["x_velocity"], float(reward)
+        found.append([sums[0], *sums[1:] / sums[0]])
+    lasted, speeds, rewards = np.transpose(found)
+    said = {"m_s": float(np.mean(speeds)), "reward": float(np.mean(rewards)), "steps": float(np.mean(lasted))}
+    return rounded(said) | {"episodes": episodes, "of_steps": steps}
 
 
 def is_key(x: Any) -> bool:
@@ -115,6 +141,7 @@ def plan(quick: bool) -> list[tuple]:
 def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
     import matplotlib.pyplot as plt
 
+    rows = [r for r in rows if "curve" in r]
     tasks = list(dict.fromkeys(r["task"] for r in rows))
     fig, axes = plt.subplots(1, len(tasks), figsize=(5 * len(tasks), 3.5), squeeze=False)
     for ax, task in zip(axes[0], tasks):
