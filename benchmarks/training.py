@@ -5,8 +5,8 @@
 `paper_swimmer`: CMA-ES (examples/train_swimmer_cma.py, the package cma), the paper's 2 million steps. The others: PPO
 (examples/ppo.py). A row is a run with one seed; its `curve` has a point an iteration, times are without compiling, in
 one thread. `failed`: steps of the simulation that had no certificate, `certified` the share of the others; `judged` is
-the policy without noise, from fresh starts, `in_mujoco` the same in gymnasium's own environment. The machine's load is in `environment`; CPU seconds grow with it too, for
-two cores share their caches.
+the policy without noise, from fresh starts, `in_mujoco` the same in gymnasium's own environment. The machine's load is
+in `environment`; CPU seconds grow with it too, for two cores share their caches.
 
 A run of PPO keeps what it has learnt in OUT/TASK_SEED.npz every 10 updates and goes on from there.
 """
@@ -134,7 +134,12 @@ def measure(task: str, seed: int, *size) -> dict:
 def plan(quick: bool) -> list[tuple]:
     if quick:
         return [("paper_swimmer", 0, 2, 20), ("pendulum", 0, 256, 4)]
-    runs = [("paper_swimmer", 100, 1000), ("spider", 300_000, 128), ("half_cheetah", 300_000, 128)]
+    runs = [
+        ("paper_swimmer", 100, 1000),
+        ("spider", 300_000, 128),
+        ("half_cheetah", 300_000, 128),
+        ("ant", 500_000, 128),
+    ]
     return [(task, seed, *size) for task, *size in runs for seed in range(3)]
 
 
