@@ -137,7 +137,7 @@ def plan(quick: bool) -> list[tuple]:
     runs = [
         ("paper_swimmer", 100, 1000),
         ("spider", 300_000, 128),
-        ("half_cheetah", 300_000, 128),
+        ("half_cheetah", 400_000, 128),
         ("ant", 500_000, 128),
     ]
     return [(task, seed, *size) for task, *size in runs for seed in range(3)]

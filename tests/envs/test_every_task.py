@@ -8,7 +8,7 @@ from four_legs import four_legs
 
 import pbad_jax as pbad
 
-pytestmark = [pytest.mark.robots, pytest.mark.optimised, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.robots, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 LANES, STEPS = 16, 50
 FALL = {"hopper", "walker2d", "humanoid"}  # sooner or later, all of them
