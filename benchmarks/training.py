@@ -5,8 +5,9 @@
 `paper_swimmer`: CMA-ES (examples/train_swimmer_cma.py, the package cma), the paper's 2 million steps. The others: PPO
 (examples/ppo.py). A row is a run with one seed; its `curve` has a point an iteration, times are without compiling, in
 one thread. `failed`: steps of the simulation that had no certificate, `certified` the share of the others; `judged` is
-the policy without noise, from fresh starts, `in_mujoco` the same in gymnasium's own environment. The machine's load is
-in `environment`; CPU seconds grow with it too, for two cores share their caches.
+the policy without noise, from fresh starts, `in_small_steps` the
+same with five steps of the simulation for each action, `in_mujoco` in gymnasium's own environment. The machine's load
+is in `environment`; CPU seconds grow with it too, for two cores share their caches.
 
 A run of PPO keeps what it has learnt in OUT/TASK_SEED.npz every 10 updates and goes on from there.
 """
@@ -79,9 +80,24 @@ def ppo(task: str, seed: int, steps: int, lanes: int, folder: pathlib.Path) -> d
         "divided": sum(r["divided"] for r in curve), "cpu_s": common.digits(curve[-1]["cpu_s"]),
         "wall_s": common.digits(curve[-1]["wall_s"]),
         "judged": rounded(trainer.judged(env, learner.p, s, max(1, s.time_limit // s.length))),
+        "in_small_steps": in_small_steps(trainer, env, learner.p, s),
         "in_mujoco": in_mujoco(trainer, task, learner.p, s.time_limit),
         "curve": [rounded(r) for r in curve],
     }  # fmt: skip
+
+
+def in_small_steps(trainer: Any, env: Any, p: dict, s: Any, parts: int = 5, lanes: int = 16) -> dict:
+    """The policy without noise where every control step is made in parts: how much it owes to large steps."""
+    pbad: Any = importlib.import_module("pbad_jax")
+    fine = pbad.envs.wrap(pbad.envs.make(env.task, dt=env.dt / parts, scheme=env.task.scheme), repeat=parts)
+    begun = jax.jit(jax.vmap(fine.reset))(jax.random.split(jax.random.key(2000), lanes))
+    state, rows = pbad.envs.unroll(fine, trainer.policy, p | {"loud": jax.numpy.float32(0.0)}, begun, s.time_limit)
+    far = np.asarray(state.sim.q[:, 0] - begun.sim.q[:, 0])
+    ended = float(np.mean(np.any(np.asarray(rows.terminated), axis=1)))
+    failed = int(state.metrics.failed.sum())
+    return rounded(
+        {"m_s": float(far.mean()) / (s.time_limit * env.dt), "fell": ended, "failed": failed, "parts": parts}
+    )
 
 
 def in_mujoco(trainer: Any, task: str, p: dict, steps: int, episodes: int = 16) -> dict | None:
