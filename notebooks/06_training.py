@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Training
 #
-# Takes TIME s of CPU. The paper's swimmer learns to swim twice: by trying gaits and keeping the better ones, and by
+# Takes 110 s of CPU on two busy cores. The paper's swimmer learns to swim twice: by trying gaits and keeping the better ones, and by
 # gradients through the simulation. Both count what the solver did meanwhile.
 
 # %%
