@@ -9,7 +9,8 @@ the policy without noise, from fresh starts, `in_small_steps` the
 same with five steps of the simulation for each action, `in_mujoco` in gymnasium's own environment. The machine's load
 is in `environment`; CPU seconds grow with it too, for two cores share their caches.
 
-A run of PPO keeps what it has learnt in OUT/TASK_SEED.npz every 10 updates and goes on from there.
+A run of PPO keeps what it has learnt in OUT/TASK_SEED.npz (without --out in benchmarks/runs) every 10 updates
+and goes on from there.
 """
 
 import importlib
@@ -120,7 +121,7 @@ def in_mujoco(trainer: Any, task: str, p: dict, steps: int, episodes: int = 16) 
 
 
 def is_key(x: Any) -> bool:
-    return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+    return jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def keep(file: pathlib.Path, learner: Any, curve: list[dict]) -> None:
@@ -139,12 +140,13 @@ def kept(file: pathlib.Path, like: Any) -> tuple[Any, list[dict]]:
     return jax.tree.unflatten(tree, new), curve
 
 
-def measure(task: str, seed: int, *size) -> dict:
+def measure(task: str, seed: int, steps: int, size: int) -> dict:
     jax.config.update("jax_enable_x64", False)
     if task == "paper_swimmer":
-        return swimmer(seed, *size)
-    out = sys.argv[sys.argv.index("--out") + 1] if "--out" in sys.argv else common.RESULTS
-    return ppo(task, seed, *size, pathlib.Path(out))
+        return swimmer(seed, steps, size)
+    out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1] if "--out" in sys.argv else common.RESULTS.parent / "runs")
+    out.mkdir(parents=True, exist_ok=True)
+    return ppo(task, seed, steps, size, out)
 
 
 def plan(quick: bool) -> list[tuple]:

@@ -44,9 +44,9 @@ POLICY_GRADIENT = {"epochs": 1, "batches": 1, "clip": np.inf}
 
 
 class Norm(NamedTuple):
-    """Running mean and mean square of what was seen, with its count."""
+    """Running mean and mean square of what was seen, with how many they were."""
 
-    count: jax.Array
+    number: jax.Array
     mean: jax.Array
     square: jax.Array
 
@@ -58,10 +58,10 @@ class Norm(NamedTuple):
     def seen(self, x: jax.Array) -> "Norm":
         """With x (lanes, length, ...) too."""
         n = x.shape[0] * x.shape[1]
-        w = n / (self.count + n)
+        w = n / (self.number + n)
         new = jnp.mean(x, axis=(0, 1)), jnp.mean(x**2, axis=(0, 1))
         mean, square = (old + w * (y - old) for old, y in zip((self.mean, self.square), new))
-        return Norm(self.count + n, mean, square)
+        return Norm(self.number + n, mean, square)
 
 
 def layers(key: jax.Array, sizes: tuple[int, ...], last: float) -> list[tuple[jax.Array, jax.Array]]:
@@ -135,8 +135,9 @@ def learn(s: Settings, p: dict, memory, rows: Any, key: jax.Array):
         memory = memory._replace(hyperparams={"learning_rate": jnp.clip(rate, 1e-5, 3e-3)})
         return (optax.apply_updates(weights, step), memory), change
 
-    carry = ({k: p[k] for k in LEARNT}, memory)
-    (weights, memory), change = jax.lax.scan(epoch, carry, jax.random.split(key, s.epochs))
+    carry: Any = ({k: p[k] for k in LEARNT}, memory)
+    carry, change = jax.lax.scan(epoch, carry, jax.random.split(key, s.epochs))
+    weights, memory = carry
     p = p | weights | {"norm": p["norm"].seen(rows.obs), "return": p["return"].seen(returned * scale)}
     rate, spread = memory.hyperparams["learning_rate"], jnp.mean(jnp.exp(weights["log_spread"]))
     return p, memory, {"change": jnp.mean(change), "spread": spread, "rate": rate}

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # Training
 #
-# Takes 110 s of CPU on two busy cores. The paper's swimmer learns to swim twice: by trying gaits and keeping the better ones, and by
-# gradients through the simulation. Both count what the solver did meanwhile.
+# Takes 110 s of CPU on two busy cores. The paper's swimmer learns to swim twice: by trying gaits and keeping the better
+# ones, and by gradients through the simulation. The first counts what the solver did meanwhile.
 
 # %%
 import dataclasses

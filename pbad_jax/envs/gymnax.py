@@ -1,8 +1,8 @@
 """Gymnax's `Environment` of an environment; needs gymnax, which is in none of the extras. Tried with gymnax 1.0.1.
 
-Gymnax resets by itself in the step that ends an episode and tells `terminated` from `truncated`; a failed step truncates.
-What was seen last is `info["final_observation"]`. Gradients through steps are stopped unless they are asked for:
-`GymnaxEnv("ant").with_transition_gradients()`.
+Gymnax resets by itself in the step that ends an episode and tells `terminated` from `truncated`; a failed step
+truncates. What was seen last is `info["final_observation"]`. Gradients through steps are stopped unless they are asked
+for: `GymnaxEnv("ant").with_transition_gradients()`.
 """
 
 from typing import Any
