@@ -107,7 +107,8 @@ def test_a_reacher_reaches():
     lanes = jax.tree.map(lambda *x: jnp.stack(x), *starts)
     rows = pbad.envs.unroll(env, plans, None, lanes, 30)[1]
     away = -np.asarray(rows.info["reward_dist"])
-    assert away[:, 0].min() > 0.05 and away[:, -1].max() < 0.01, "m"
+    assert away[:, 0].max() > 0.2
+    np.testing.assert_array_less(away[:, -1], 0.01)  # m
 
 
 def test_bounded_newton():
