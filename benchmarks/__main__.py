@@ -58,6 +58,7 @@ SCRIPTS = (
     Script("compile_memory", 2.4, RIVALS, (), "20 links and more, rollouts"),
     Script("many_lanes", 9, ("mjx",), (), "single precision, by steps"),
     Script("one_thread", 1.8, RIVALS[1:], (), "dirk4 and semi-implicit Euler"),
+    Script("training", 1, ("cma",), ("--quick",), "all but a rehearsal"),
     Script("gpu", 1, ("mjx", "gymnasium"), ("--quick",), "all but a rehearsal of --gpu"),
 )
 QUICK_BUDGET, QUICK_JOBS = 170.0, 2  # s a script

@@ -36,7 +36,7 @@ def one_thread() -> None:
 def environment() -> dict:
     """Device, versions, commit, load: what a figure is worth nothing without."""
     versions = {}
-    for package in ("jax", "jaxlib", "numpy", "mujoco", "mujoco-mjx", "brax", "jaxsim"):
+    for package in ("jax", "jaxlib", "numpy", "optax", "mujoco", "mujoco-mjx", "gymnasium", "brax", "jaxsim", "cma"):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

@@ -1,7 +1,7 @@
 """Environments for learning and control: tasks, resets, many lanes under a policy. Pure functions of pytrees.
 
 `make` and `wrap` give an `Env`; `unroll` runs many lanes of it. Adapters, imported where they are wanted:
-`pbad_jax.envs.gymnasium`.
+`pbad_jax.envs.gymnasium`, `pbad_jax.envs.brax`, `pbad_jax.envs.gymnax`.
 """
 
 from pbad_jax.envs.catalogue import TASKS, make

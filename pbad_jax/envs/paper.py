@@ -8,9 +8,12 @@ from pbad_jax.dynamics.center_of_mass import center_of_mass
 from pbad_jax.envs import sensors
 from pbad_jax.envs.locomotion import effort, near_rest, placed, summed
 from pbad_jax.envs.task import Moment, Task
+from pbad_jax.forces.drives import pd_drive
+from pbad_jax.forces.with_forces import with_forces
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 
+POSTURE = 100.0  # N m/rad
 STRENGTH = 200.0  # N m, of an action of 1; the 25 quickest of 256 random gaits, 0.13 to 0.28 m/s, had 150 to 575
 
 
@@ -36,9 +39,20 @@ def swimmer(links: int = 4, strength: float = STRENGTH, dtype=None) -> Task:
     )  # fmt: skip
 
 
-def spider(legs: int = 4, contact_forces: bool = False, dtype=None) -> Task:
-    """A ball on legs, each with a ball for its hip and a hinge for its knee; forward, on its feet."""
+def spider(legs: int = 4, contact_forces: bool = False, posture: float = POSTURE, dtype=None) -> Task:
+    """A ball on legs, each with a ball for its hip and a hinge for its knee; forward, on its feet.
+
+    Actions are torques in units of 30 N m, beside springs that hold the legs' pose.
+
+    Args:
+        legs: how many. contact_forces: whether they are seen.
+        posture: N m/rad, ≥ 0, of the springs; their dampers are a tenth of it, N m s/rad. With 0 the legs are limp,
+            and under any torques at random it lies on its belly after six steps.
+        dtype: of the model.
+    """
     model = presets.spider(legs, hips="balls", dtype=dtype)
+    joints = [j.name for j in model.topology.joints if j.type in ("ball", "hinge")]
+    model = with_forces(model, pd_drive(model, joints, posture, posture / 10))
 
     def start(model: Model, key: jax.Array) -> State:
         q, v = jax.random.split(key)

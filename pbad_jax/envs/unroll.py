@@ -37,6 +37,12 @@ class Transition(NamedTuple):
     info: dict[str, Any]
 
 
+class _Each(NamedTuple):
+    """Parameters of a policy (lanes, ...), each lane its own."""
+
+    params: Any
+
+
 class _Flight(NamedTuple):
     """What goes with the State of a lane: the rest of its EnvState, and the control step that is being made."""
 
@@ -57,6 +63,7 @@ def unroll(
     length: int,
     *,
     params: Params | None = None,
+    population: bool = False,
     tile: int | None = None,
     schedule: str = "auto",
 ) -> tuple[EnvState, Transition]:
@@ -71,10 +78,11 @@ def unroll(
         policy: (policy_params, obs (nobs,), key) -> action (na,), extras (a pytree of arrays, or None). It is compiled
             in: pass the same function again. Where it returns NaN, the step fails, and only that lane's. Or actions
             (lanes, length, na) themselves, with None for policy_params.
-        policy_params: a pytree of arrays, the same for all lanes.
+        policy_params: a pytree of arrays, the same for all lanes, or of `population`.
         state: lanes of EnvState, `jax.vmap(env.reset)(keys)`, or what was returned.
         length: control steps.
         params: one for all lanes, or of any array one for each, `jax.vmap(env.randomise)(keys)`.
+        population: every lane has policy_params of its own: all arrays have a leading axis of lanes.
         tile: lanes side by side; see `rollout_batch`.
         schedule: "iteration", as above; "step": `vmap` and `scan` of `env.step`, which reverse mode goes through;
             "auto": by iterations for the schemes that can.
@@ -83,7 +91,8 @@ def unroll(
         The state to go on from, and Transitions (lanes, length, ...).
 
     Raises:
-        TaskError: no lanes, an action that does not fit, params of another model. OptionError: length, tile, schedule.
+        TaskError: no lanes, an action that does not fit, params of another model, a population of another size.
+        OptionError: length, tile, schedule.
     """
     if not isinstance(env, Env):
         raise OptionError(f"unroll: env is {type(env).__name__}; wanted what make() returns")
@@ -97,6 +106,8 @@ def unroll(
     asked = policy if callable(policy) else None
     if asked is None:
         policy_params = _actions(env, policy, policy_params, lanes, length)
+    elif population:
+        policy_params = _each(policy_params, lanes)
     return _unroll(env, asked, policy_params, params, state, dt, length, width, by)
 
 
@@ -121,6 +132,17 @@ def _actions(env: Env, actions: Any, policy_params: Any, lanes: int, length: int
     if actions.shape != wanted:
         raise TaskError(f"unroll: actions have shape {actions.shape}; wanted {wanted}, (lanes, length, na)")
     return actions
+
+
+def _each(policy_params: Any, lanes: int) -> _Each:
+    """A population, if it has one set of parameters for each lane."""
+    for path, x in jax.tree_util.tree_leaves_with_path(policy_params):
+        if not jnp.ndim(x) or len(x) != lanes:
+            raise TaskError(
+                f"unroll: policy_params{jax.tree_util.keystr(path)} has shape {jnp.shape(x)}; with population=True "
+                f"wanted ({lanes}, ...), parameters of each lane"
+            )
+    return _Each(jax.tree.map(jnp.asarray, policy_params))
 
 
 @functools.partial(jax.jit, static_argnames=("env", "policy", "length", "width", "by"))
@@ -184,6 +206,8 @@ def _asked(env: Env, policy, policy_params, params: Params, state: EnvState, lan
     if policy is None:
         action = episode.checked_action(env.rules, params, policy_params[lane, k])
         return state, action, None
+    if isinstance(policy_params, _Each):
+        policy_params = jax.tree.map(lambda x: x[lane], policy_params.params)
     key, own = jax.random.split(state.key)
     out = policy(policy_params, state.obs, own)
     if not isinstance(out, tuple) or len(out) != 2:

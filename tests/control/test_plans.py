@@ -77,6 +77,40 @@ def test_sampling_gets_better():
     np.testing.assert_array_equal(control.shifted(actions)[:-1], actions[1:])
 
 
+@pytest.mark.slow
+@pytest.mark.optimised
+def test_a_cartpole_swings_up_and_stays():
+    """Model-predictive: three iterations of iLQR at every step of 0.05 s, the plan that is left over to begin with."""
+    env = pbad.envs.make("cartpole", dtype=DTYPE, options=pbad.Options(dt=0.05, scheme="radau1"))
+    state, step = env.reset(jax.random.key(0)), jax.jit(env.step)
+    assert state.obs[1] < -0.99, "it hangs"
+    actions, rewards = 0.3 * jax.random.normal(jax.random.key(0), (50, 1), DTYPE), []
+    for _ in range(110):
+        plan = control.ilqr(env, state, actions, iterations=3)
+        state, actions = step(state, plan.actions[0]), control.shifted(plan.actions)
+        rewards.append(float(state.reward))
+    assert np.abs(plan.actions).max() <= 1 and int(state.metrics.failed) == 0
+    assert min(rewards[-30:]) > 0.97, "it stands in the middle, 1.5 s long"
+    assert abs(state.sim.q[0]) < 0.05 and state.obs[1] > 0.999
+
+
+@pytest.mark.slow
+@pytest.mark.robots
+@pytest.mark.optimised
+@pytest.mark.filterwarnings("ignore")
+def test_a_reacher_reaches():
+    """A plan of 0.6 s by iLQR from each of three starts: the tip comes to its target."""
+    env = pbad.envs.make("reacher", dtype=DTYPE, options=pbad.Options(dt=0.02, scheme="radau1"))
+    none = jnp.zeros((30, 2), DTYPE)
+    starts = [env.reset(jax.random.key(seed)) for seed in range(3)]
+    plans = jnp.stack([control.ilqr(env, s, none, iterations=40).actions for s in starts])
+    lanes = jax.tree.map(lambda *x: jnp.stack(x), *starts)
+    rows = pbad.envs.unroll(env, plans, None, lanes, 30)[1]
+    away = -np.asarray(rows.info["reward_dist"])
+    assert away[:, 0].max() > 0.2
+    np.testing.assert_array_less(away[:, -1], 0.01)  # m
+
+
 def test_bounded_newton():
     """The bounded problem of a backward step against its definition: no better point on a grid."""
     rng = np.random.default_rng(0)

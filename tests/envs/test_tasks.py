@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from four_legs import four_legs
 from helpers import DTYPE
 
 import pbad_jax as pbad
@@ -247,24 +248,9 @@ def test_the_papers_spider():
     assert env("paper_swimmer").task.model.nu == 3
 
 
-ROBOT = """<mujoco><worldbody><body name="trunk" pos="0 0 0.3"><freejoint/>
-  <geom type="box" size="0.2 0.1 0.05" mass="5"/>
-  {legs}</body></worldbody><actuator>{motors}</actuator>
-  <keyframe><key name="home" qpos="0 0 0.3 1 0 0 0 0.1 0.1 0.1 0.1" {control}/></keyframe></mujoco>"""
-LEG = """<body pos="{x} {y} 0"><joint name="hip{k}" axis="0 1 0" range="-60 60"/>
-  <geom type="capsule" size="0.02" fromto="0 0 0 0 0 -0.25" mass="0.3"/></body>"""
-
-
-def robot(motors: str = '<position joint="hip{k}" kp="40"/>', control: str = 'ctrl="0.1 0.1 0.1 0.1"') -> str:
-    legs = "".join(
-        LEG.format(x=x, y=y, k=k) for k, (x, y) in enumerate([(0.2, 0.1), (0.2, -0.1), (-0.2, 0.1), (-0.2, -0.1)])
-    )
-    return ROBOT.format(control=control, legs=legs, motors="".join(motors.format(k=k) for k in range(4)))
-
-
 def test_quadruped():
     """From a file: the home pose and its control, a command in what is seen, a ground; rewards peak at the command."""
-    e = pbad.envs.make("quadruped", path=robot(), dtype=DTYPE)
+    e = pbad.envs.make("quadruped", path=four_legs(), dtype=DTYPE)
     model, task = e.task.model, e.task
     assert any(isinstance(f, pbad.forces.Contact) for f in model.forces)
     np.testing.assert_allclose(task.control(model, jnp.asarray([0.0, 1, -1, 0])), [0.1, 0.4, -0.2, 0.1])
@@ -279,7 +265,7 @@ def test_quadruped():
     ]
     assert told[0]["reward_velocity"] > 0.999 and told[1]["reward_velocity"] < 0.1
     motors = '<motor joint="hip{k}" ctrlrange="-2 4" ctrllimited="true"/>'
-    without = robot(motors, control="")
+    without = four_legs(motors, control="")
     driven = pbad.envs.make("quadruped", path=without).task
     np.testing.assert_allclose(driven.control(driven.model, jnp.asarray([-1.0, 0, 1, 0])), [-2, 1, 4, 1])
 
@@ -292,7 +278,10 @@ def test_quadruped():
         (lambda: pbad.envs.make("quadruped", model=pbad.chain(2)), "floating|free"),
         (lambda: pbad.envs.make("pendulum", legs=3), "pendulum.*legs"),
         (lambda: pbad.envs.make("ant", model=3), "int 3"),
-        (lambda: pbad.envs.make("quadruped", path=robot('<motor joint="hip{k}"/>', control="")), "no control range"),
+        (
+            lambda: pbad.envs.make("quadruped", path=four_legs('<motor joint="hip{k}"/>', control="")),
+            "no control range",
+        ),
     ],
 )
 def test_bad_input(call, words):

@@ -88,6 +88,17 @@ def test_both_schedules_are_the_lanes_own_steps():
     assert set(np.asarray(params().delay).tolist()) == {0, 1}
 
 
+@pytest.mark.parametrize("schedule", ["iteration", "step"])
+def test_a_population(schedule):
+    """Parameters of its own for every lane: lane 2 does what all do with its parameters, and differs from the rest."""
+    p = jnp.linspace(-1.5, 1.5, LANES, dtype=DTYPE)
+    each = {"p": p, "sick below": jnp.full(LANES, -9.0, DTYPE)}
+    own = unrolled(schedule, policy_params=each, population=True)[1]
+    same = unrolled(schedule, policy_params={"p": p[2], "sick below": each["sick below"][2]})[1]
+    np.testing.assert_allclose(own.action[2], same.action[2], atol=1e-8)
+    assert np.abs(own.action - same.action)[[0, 1, 3, 4, 5], 0].min() > 1e-3
+
+
 def test_a_sick_lane_leaves_the_others_alone():
     """A policy that returns NaN: its lane is truncated, without reward, and begins anew; the others keep their bits."""
     worst = np.asarray(start().obs[:, 1])
@@ -188,6 +199,7 @@ def alone(p, obs, key):
         ({"tile": 0}, pbad.OptionError, "tile"),
         ({"policy": np.zeros((6, 2, 1)), "policy_params": None}, pbad.TaskError, r"\(6, 2, 1\); wanted \(6, 3, 1\)"),
         ({"policy": np.zeros((6, 3, 1))}, pbad.TaskError, "takes no policy_params"),
+        ({"population": True}, pbad.TaskError, r"policy_params\['p'\] has shape \(\).*wanted \(6, ...\)"),
         ({"params": "few"}, pbad.TaskError, r"placement.*\(4, 1, 3, 4\).*\(6, 1, 3, 4\)"),
     ],
 )

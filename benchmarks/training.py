@@ -1,0 +1,188 @@
+"""What is learnt in how long: the trainers of `examples`, with their curves.
+
+    python benchmarks/training.py [--quick] [--only TEXT] [--name training] [--out DIR]
+
+`paper_swimmer`: CMA-ES (examples/train_swimmer_cma.py, the package cma), the paper's 2 million steps. The others: PPO
+(examples/ppo.py). A row is a run with one seed; its `curve` has a point an iteration, times are without compiling, in
+one thread. `failed`: steps of the simulation that had no certificate, `certified` the share of the others; `judged` is
+the policy without noise, from fresh starts, `in_small_steps` the
+same with five steps of the simulation for each action, `in_mujoco` in gymnasium's own environment. The machine's load
+is in `environment`; CPU seconds grow with it too, for two cores share their caches.
+
+A run of PPO keeps what it has learnt in OUT/TASK_SEED.npz (without --out in benchmarks/runs) every 10 updates
+and goes on from there.
+"""
+
+import importlib
+import importlib.util
+import json
+import os
+import pathlib
+import sys
+import time
+from typing import Any
+
+import common
+
+common.one_thread()
+
+import jax  # noqa: E402  after the word about threads
+import numpy as np  # noqa: E402
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
+
+
+GYMNASIUM = {"half_cheetah": "HalfCheetah-v5", "hopper": "Hopper-v5", "walker2d": "Walker2d-v5"}  # no contact is seen
+
+
+def rounded(row: dict) -> dict:
+    return {k: common.digits(x, 4) if isinstance(x, float) else x for k, x in row.items()}
+
+
+def swimmer(seed: int, iterations: int, steps: int) -> dict:
+    if importlib.util.find_spec("cma") is None:
+        return {"task": "paper_swimmer", "trainer": "CMA-ES", "seed": seed, "missing": "cma is not installed"}
+    trainer: Any = importlib.import_module("train_swimmer_cma")
+    curve, best = trainer.train(seed, iterations, steps)
+    last = curve[-1]
+    return {
+        "task": "paper_swimmer", "trainer": "CMA-ES", "seed": seed, "precision": "float32",
+        "env_steps": last["env_steps"],
+        "best_m_s": common.digits(max(r["best_m"] for r in curve) / (0.05 * steps)),
+        "failed": sum(r["failed"] for r in curve), "cpu_s": common.digits(last["cpu_s"]),
+        "wall_s": common.digits(last["wall_s"]), "best": [common.digits(x, 6) for x in best],
+        "curve": [rounded(r) for r in curve],
+    }  # fmt: skip
+
+
+def ppo(task: str, seed: int, steps: int, lanes: int, folder: pathlib.Path) -> dict:
+    trainer: Any = importlib.import_module("ppo")
+    s = trainer.Settings(lanes=lanes)
+    env, key, size = trainer.environment(task, s), jax.random.key(seed), s.lanes * s.length
+    file, learner, curve = folder / f"{task}_{seed}.npz", trainer.begun(env, s, seed), []
+    if file.exists():
+        learner, curve = kept(file, learner)
+    updates = max(2, round(steps / size))
+    spent = curve[-1] if curve else {"cpu_s": 0.0, "wall_s": 0.0}
+    cpu = wall = 0.0
+    for k in range(len(curve), updates):
+        learner, row = trainer.update(env, s, learner, jax.random.fold_in(key, k))
+        if not cpu:  # the first one compiled
+            cpu, wall = time.process_time() - spent["cpu_s"], time.perf_counter() - spent["wall_s"]
+        row |= {"cpu_s": time.process_time() - cpu, "wall_s": time.perf_counter() - wall}
+        curve.append({"env_steps": (k + 1) * size} | row)
+        if (k + 1) % 10 == 0 or k + 1 == updates:
+            keep(file, learner, curve)
+        print(k + 1, rounded(curve[-1]), flush=True)
+    failed = sum(r["failed"] for r in curve)
+    return {
+        "task": task, "trainer": "PPO", "seed": seed, "precision": "float32", "lanes": lanes,
+        "env_steps": len(curve) * size, "failed": failed, "certified": 1 - failed / (len(curve) * size),
+        "divided": sum(r["divided"] for r in curve), "cpu_s": common.digits(curve[-1]["cpu_s"]),
+        "wall_s": common.digits(curve[-1]["wall_s"]),
+        "judged": rounded(trainer.judged(env, learner.p, s, max(1, s.time_limit // s.length))),
+        "in_small_steps": in_small_steps(trainer, env, learner.p, s),
+        "in_mujoco": in_mujoco(trainer, task, learner.p, s.time_limit),
+        "curve": [rounded(r) for r in curve],
+    }  # fmt: skip
+
+
+def in_small_steps(trainer: Any, env: Any, p: dict, s: Any, parts: int = 5, lanes: int = 16) -> dict:
+    """The policy without noise where every control step is made in parts: how much it owes to large steps."""
+    pbad: Any = importlib.import_module("pbad_jax")
+    fine = pbad.envs.wrap(pbad.envs.make(env.task, dt=env.dt / parts, scheme=env.task.scheme), repeat=parts)
+    begun = jax.jit(jax.vmap(fine.reset))(jax.random.split(jax.random.key(2000), lanes))
+    state, rows = pbad.envs.unroll(fine, trainer.policy, p | {"loud": jax.numpy.float32(0.0)}, begun, s.time_limit)
+    far = np.asarray(state.sim.q[:, 0] - begun.sim.q[:, 0])
+    ended = float(np.mean(np.any(np.asarray(rows.terminated), axis=1)))
+    failed = int(state.metrics.failed.sum())
+    return rounded(
+        {"m_s": float(far.mean()) / (s.time_limit * env.dt), "fell": ended, "failed": failed, "parts": parts}
+    )
+
+
+def in_mujoco(trainer: Any, task: str, p: dict, steps: int, episodes: int = 16) -> dict | None:
+    """The policy without noise in gymnasium's own environment of the same file, MuJoCo in its small steps."""
+    if task not in GYMNASIUM or importlib.util.find_spec("gymnasium") is None:
+        return None
+    gymnasium: Any = importlib.import_module("gymnasium")
+    env, found = gymnasium.make(GYMNASIUM[task]), []
+    act = jax.jit(lambda obs: trainer.policy(p | {"loud": 0.0}, obs, jax.random.key(0))[0])
+    for seed in range(episodes):
+        obs, _ = env.reset(seed=seed)
+        ended, sums = False, np.zeros(3)  # steps, m/s, rewards
+        while not ended and sums[0] < steps:
+            obs, reward, ended, _, info = env.step(np.asarray(act(obs.astype(np.float32))))
+            sums += 1, info["x_velocity"], float(reward)
+        found.append([sums[0], *sums[1:] / sums[0]])
+    lasted, speeds, rewards = np.transpose(found)
+    said = {"m_s": float(np.mean(speeds)), "reward": float(np.mean(rewards)), "steps": float(np.mean(lasted))}
+    return rounded(said) | {"episodes": episodes, "of_steps": steps}
+
+
+def is_key(x: Any) -> bool:
+    return jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def keep(file: pathlib.Path, learner: Any, curve: list[dict]) -> None:
+    leaves = [np.asarray(jax.random.key_data(x) if is_key(x) else x) for x in jax.tree.leaves(learner)]
+    part = file.with_suffix(".part.npz")
+    np.savez(part, *leaves, curve=json.dumps(curve))
+    os.replace(part, file)  # whole, or not at all
+
+
+def kept(file: pathlib.Path, like: Any) -> tuple[Any, list[dict]]:
+    leaves, tree = jax.tree.flatten(like)
+    with np.load(file) as had:
+        found = [had[f"arr_{i}"] for i in range(len(leaves))]
+        curve = json.loads(str(had["curve"]))
+    new = [jax.random.wrap_key_data(x) if is_key(y) else jax.numpy.asarray(x) for x, y in zip(found, leaves)]
+    return jax.tree.unflatten(tree, new), curve
+
+
+def measure(task: str, seed: int, steps: int, size: int) -> dict:
+    jax.config.update("jax_enable_x64", False)
+    if task == "paper_swimmer":
+        return swimmer(seed, steps, size)
+    out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1] if "--out" in sys.argv else common.RESULTS.parent / "runs")
+    out.mkdir(parents=True, exist_ok=True)
+    return ppo(task, seed, steps, size, out)
+
+
+def plan(quick: bool) -> list[tuple]:
+    if quick:
+        return [("paper_swimmer", 0, 2, 20), ("pendulum", 0, 256, 4)]
+    runs = [
+        ("paper_swimmer", 100, 1000),
+        ("spider", 160_000, 128),
+        ("half_cheetah", 400_000, 128),
+        ("ant", 500_000, 128),
+    ]
+    return [(task, seed, *size) for task, *size in runs for seed in range(3)]
+
+
+def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
+    import matplotlib.pyplot as plt
+
+    rows = [r for r in rows if "curve" in r]
+    tasks = list(dict.fromkeys(r["task"] for r in rows))
+    fig, axes = plt.subplots(1, len(tasks), figsize=(5 * len(tasks), 3.5), squeeze=False)
+    for ax, task in zip(axes[0], tasks):
+        for r in (r for r in rows if r["task"] == task):
+            x = [p["env_steps"] / 1e6 for p in r["curve"]]
+            figure = "median_m" if "median_m" in r["curve"][0] else "m_s"
+            ax.plot(x, [p[figure] for p in r["curve"]], label=f"seed {r['seed']}, {r['cpu_s']:.0f} s of CPU")
+            ylabel = "m, median of an iteration" if figure == "median_m" else "m/s, with noise"
+            ax.set(title=f"{task}, {r['trainer']}", xlabel="million steps", ylabel=ylabel)
+        ax.legend()
+    fig.suptitle(title, fontsize=8)
+    fig.tight_layout()
+    fig.savefig(path, dpi=110)
+
+
+def main() -> None:
+    common.run("training", __doc__, plan, measure, picture, threads="1")
+
+
+if __name__ == "__main__":
+    main()
