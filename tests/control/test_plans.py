@@ -101,9 +101,9 @@ def test_a_cartpole_swings_up_and_stays():
 def test_a_reacher_reaches():
     """A plan of 0.6 s by iLQR from each of three starts: the tip comes to its target."""
     env = pbad.envs.make("reacher", dtype=DTYPE, options=pbad.Options(dt=0.02, scheme="radau1"))
-    none = jnp.zeros((30, 2), DTYPE)
+    some = 0.1 * jax.random.normal(jax.random.key(0), (30, 2), DTYPE)  # seed 1 is straight, its target behind: a saddle
     starts = [env.reset(jax.random.key(seed)) for seed in range(3)]
-    plans = jnp.stack([control.ilqr(env, s, none, iterations=40).actions for s in starts])
+    plans = jnp.stack([control.ilqr(env, s, some, iterations=40).actions for s in starts])
     lanes = jax.tree.map(lambda *x: jnp.stack(x), *starts)
     rows = pbad.envs.unroll(env, plans, None, lanes, 30)[1]
     away = -np.asarray(rows.info["reward_dist"])
