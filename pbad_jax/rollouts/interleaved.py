@@ -23,9 +23,8 @@ from pbad_jax.schemes import Scheme
 from pbad_jax.solver import continuation
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage.equation import StageEquation, StepStart
-from pbad_jax.stage.problem import searched, settings
+from pbad_jax.stage.problem import problem_of, searched, settings
 from pbad_jax.step import collocation, step, substeps
-from pbad_jax.step.collocation import problem_of
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options, resolve, scheme_of
 

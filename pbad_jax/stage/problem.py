@@ -16,11 +16,12 @@ from pbad_jax.kinematics.tree import change_balls, tree
 from pbad_jax.math import rotations
 from pbad_jax.math.small import matvec, transpose
 from pbad_jax.model.model import Model
+from pbad_jax.schemes import Scheme
 from pbad_jax.solver import continuation, dense, implicit, lbfgs
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import branch, equation, predictor
 from pbad_jax.stage import guide as guides
-from pbad_jax.stage.equation import StageTerms, StepStart
+from pbad_jax.stage.equation import StageEquation, StageTerms, StepStart
 from pbad_jax.stage.guide import StageGuide
 from pbad_jax.stage.matrix import newton_matrix
 
@@ -193,6 +194,13 @@ class StageProblem:
         w = delta.reshape(-1, nv)[:, balls]
         by_w = lambda g: matvec(transpose(rotations.right_jacobian(w)), g)  # noqa: E731
         return change_balls(self.model, covector.reshape(-1, nv), by_w).reshape(-1)
+
+
+def problem_of(
+    model: Model, scheme: Scheme, config: SolverConfig, start: StepStart, eq: StageEquation, direction
+) -> StageProblem:
+    """The stage equations of a collocation, with a guess of the displacements (m,nv)."""
+    return StageProblem(model, start, eq, direction, config, scheme.C, follows_from_zero=not scheme.has_history)
 
 
 def residual_scale(model: Model) -> jax.Array:

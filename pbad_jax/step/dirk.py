@@ -51,14 +51,7 @@ class _Done(NamedTuple):
 
 
 def step(
-    model: Model,
-    scheme: Dirk,
-    config: SolverConfig,
-    dt,
-    start: StepStart,
-    state: State,
-    status,
-    known: Roots | None = None,
+    model: Model, scheme: Dirk, config: SolverConfig, dt, start: StepStart, state: State, status, known=None
 ) -> StepResult:
     """The stages in turn, in one compiled loop; the last one is the end of the step."""
     del state

@@ -5,7 +5,6 @@ Read next: rollouts/rollout.py.
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -59,7 +58,7 @@ def make_step(options: Options):
         once = functools.partial(step_once, scheme_of(options), config, options.failed_gradient)
         if options.on_failure == "freeze":
             return implicit.checkpointed(lambda *given: once(*given)[:2])(model, control, dt, state)
-        return _whole_or_in_parts(once, config, model, control, dt, state)
+        return substeps.whole_or_in_parts(once, config, model, control, dt, state)
 
     return step
 
@@ -79,73 +78,20 @@ class Prepared(NamedTuple):
 
 
 def step_once(
-    scheme: AnyScheme,
-    config: SolverConfig,
-    on_failed_gradient: str,
-    model: Model,
-    control,
-    dt,
-    state: State,
-    known: tuple[Roots, jax.Array] | None = None,
+    scheme: AnyScheme, config: SolverConfig, failed_gradient: str, model: Model, control, dt, state: State, known=None
 ) -> tuple[State, StepInfo, Roots]:
     """One step of length dt: solve, judge, and keep the last good state where it failed; and what was solved for.
 
-    known: what an earlier call has solved for, and whether it is good: () bool. Then nothing is solved or judged.
+    known: the Roots that an earlier call has found, and whether they are good, () bool: nothing is solved or judged.
     """
     s = prepare(config, model, control, dt, state)
     if known is None:
         found = METHODS[scheme.kind](s.model, scheme, config, s.dt, s.start, s.state, s.status)
-        return *finish(config, on_failed_gradient, state, s, found), found.roots
+        return *finish(config, failed_gradient, state, s, found), found.roots
     roots, good = known
     status = jnp.where(good, s.status, jnp.int8(Status.FROZEN))
     found = METHODS[scheme.kind](s.model, scheme, config, s.dt, s.start, s.state, status, roots)
-    return *finish(config, on_failed_gradient, state, s, found, judged=True), roots
-
-
-def _whole_or_in_parts(
-    once: Callable, config: SolverConfig, model: Model, control, dt, state: State
-) -> tuple[State, StepInfo]:
-    """A step, in parts where it cannot be made whole; in one loop, so that a step is compiled once.
-
-    The derivative of a whole step is taken at its roots; that of a step in parts is that of a failed one.
-    """
-    given = jax.lax.stop_gradient((model, control, dt, state))
-    attempt = jax.jit(once)  # traced once
-
-    def part(carry):
-        p, first = carry
-        model, control, dt, state = given
-        start, length = substeps.next_part(state, dt, p)
-        after, info, roots = attempt(model, control, length, start)
-        roots = jax.tree.map(lambda a, b: jnp.where(p.tries == 0, a, b), roots, first)
-        return substeps.joined(p, after, info), roots
-
-    none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(attempt, *given)[2])
-    begun = substeps.none_yet(given[0], config, given[3]), none
-    p, roots = jax.lax.while_loop(lambda carry: substeps.go_on(carry[0]), part, begun)
-    after, info = substeps.outcome(given[3], given[2], p)
-    at_root = functools.partial(_at_root, once)
-    theta = (model, control, dt, state, implicit.keep((roots, substeps.is_whole(p))))
-    changing = implicit.known(at_root, theta, implicit.keep(_changing(after, info)))
-    return _with(after, info, changing)
-
-
-def _at_root(once: Callable, theta) -> tuple:
-    """What changes in a step with all that it depends on, where its roots are known."""
-    model, control, dt, state, known = theta
-    step = implicit.checkpointed(lambda *given: _changing(*once(*given, known=known)[:2]))
-    return step(model, control, dt, state)
-
-
-def _changing(after: State, info: StepInfo) -> tuple:
-    work = () if info.work is None else (info.work, info.numerical_work)
-    return (after.q, after.v, after.time, after.time_rest, after.history), work
-
-
-def _with(after: State, info: StepInfo, changing: tuple) -> tuple[State, StepInfo]:
-    (q, v, time, rest, history), work = changing
-    after = dataclasses.replace(after, q=q, v=v, time=time, time_rest=rest, history=history)
-    return after, dataclasses.replace(info, work=work[0], numerical_work=work[1]) if work else info
+    return *finish(config, failed_gradient, state, s, found, judged=True), roots
 
 
 def prepare(config: SolverConfig, model: Model, control, dt, state: State) -> Prepared:
@@ -161,7 +107,7 @@ def prepare_again(model: Model, control, dt, state: State, start: StepStart, sta
 
 
 def finish(
-    config: SolverConfig, on_failed_gradient: str, given: State, s: Prepared, found: StepResult, judged: bool = False
+    config: SolverConfig, failed_gradient: str, given: State, s: Prepared, found: StepResult, judged: bool = False
 ) -> tuple[State, StepInfo]:
     """The state after the step, `given` itself where it failed, and its StepInfo. judged: the status is final."""
     model, state, control, dt = s.model, s.state, s.control, s.dt
@@ -170,7 +116,7 @@ def finish(
 
     def new(x, last):
         """`last` where the step failed: a constant."""
-        return jnp.where(good, x, implicit.constant(last, good, on_failed_gradient))
+        return jnp.where(good, x, implicit.constant(last, good, failed_gradient))
 
     after = dataclasses.replace(
         given,

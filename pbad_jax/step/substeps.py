@@ -6,6 +6,8 @@ must be equidistant.
 """
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -14,11 +16,61 @@ import jax.numpy as jnp
 from pbad_jax.errors import Status
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, later
+from pbad_jax.solver import implicit
 from pbad_jax.stage.problem import SolverConfig
 from pbad_jax.step.info import StepInfo, nothing_yet
 
 FINEST = 64  # a substep is at least dt/64
 MOST_TRIES = 128  # parts of one step, failed ones included
+
+
+def whole_or_in_parts(
+    once: Callable, config: SolverConfig, model: Model, control, dt, state: State
+) -> tuple[State, StepInfo]:
+    """A step, in parts where it cannot be made whole; in one loop, so that a step is compiled once.
+
+    The derivative of a whole step is taken at its roots; that of a step in parts is that of a failed one.
+
+    Args:
+        once: (model, control, length, state, known=None) -> State, StepInfo, Roots; one attempt, see step.step_once.
+    """
+    given = jax.lax.stop_gradient((model, control, dt, state))
+    attempt = jax.jit(once)  # traced once
+
+    def part(carry):
+        p, first = carry
+        model, control, dt, state = given
+        start, length = next_part(state, dt, p)
+        after, info, roots = attempt(model, control, length, start)
+        roots = jax.tree.map(lambda a, b: jnp.where(p.tries == 0, a, b), roots, first)
+        return joined(p, after, info), roots
+
+    none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(attempt, *given)[2])
+    begun = none_yet(given[0], config, given[3]), none
+    p, roots = jax.lax.while_loop(lambda carry: go_on(carry[0]), part, begun)
+    after, info = outcome(given[3], given[2], p)
+    at_root = functools.partial(_at_root, once)
+    theta = (model, control, dt, state, implicit.keep((roots, is_whole(p))))
+    changing = implicit.known(at_root, theta, implicit.keep(_changing(after, info)))
+    return _with(after, info, changing)
+
+
+def _at_root(once: Callable, theta) -> tuple:
+    """What changes in a step with all that it depends on, where its roots are known."""
+    model, control, dt, state, known = theta
+    step = implicit.checkpointed(lambda *given: _changing(*once(*given, known=known)[:2]))
+    return step(model, control, dt, state)
+
+
+def _changing(after: State, info: StepInfo) -> tuple:
+    work = () if info.work is None else (info.work, info.numerical_work)
+    return (after.q, after.v, after.time, after.time_rest, after.history), work
+
+
+def _with(after: State, info: StepInfo, changing: tuple) -> tuple[State, StepInfo]:
+    (q, v, time, rest, history), work = changing
+    after = dataclasses.replace(after, q=q, v=v, time=time, time_rest=rest, history=history)
+    return after, dataclasses.replace(info, work=work[0], numerical_work=work[1]) if work else info
 
 
 class Parts(NamedTuple):

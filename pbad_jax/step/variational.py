@@ -34,14 +34,7 @@ class MomentumEquation(NamedTuple):
 
 
 def step(
-    model: Model,
-    scheme: Variational,
-    config: SolverConfig,
-    dt,
-    start: StepStart,
-    state: State,
-    status,
-    known: Roots | None = None,
+    model: Model, scheme: Variational, config: SolverConfig, dt, start: StepStart, state: State, status, known=None
 ) -> StepResult:
     """Solve p_k = <∂T_k/∂q, (T_{k+1} − T_k) M>/dt − dt τ_k/2 for q_{k+1}; then p_{k+1} from the same at q_{k+1}."""
     del scheme, state

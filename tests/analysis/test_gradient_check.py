@@ -73,6 +73,7 @@ def test_right_derivatives():
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_wrong_slope_is_found_and_its_force_named():
     report = pbad.check_gradients(tethered(slope_error=1e-3), options=HOW)
     assert not report.ok and [name.split()[-1] for name in report.suspects] == ["Tether"]

@@ -128,6 +128,7 @@ def test_atom_and_all_derivatives_long(case):
     check(case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topology", ["balls", *(pytest.param(t, marks=pytest.mark.slow) for t in ["many joints"])])
 def test_atom_against_autodiff_of_itself(topology):
     """Every second derivative of the ten-line atom, straight through autodiff."""
@@ -220,6 +221,7 @@ def test_second_derivative_of_the_diagonal(topology):
         assert np.abs(np.asarray(got) - np.asarray(want)).max() <= TOL["autodiff"] * scale
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topology", NAMES)
 def test_rotating_the_world_changes_nothing(topology):
     model, rng = random_model(topology, 41), np.random.default_rng(42)

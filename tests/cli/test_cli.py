@@ -91,6 +91,7 @@ def test_the_cache_is_left_as_it_was_found(tmp_path, monkeypatch):
         jax.config.update("jax_compilation_cache_dir", before)
 
 
+@pytest.mark.slow
 def test_files(capsys, tmp_path):
     paths = [tmp_path / name for name in ("t.npz", "a.html", "e.png", "a.gif")]
     outputs = [x for pair in zip(("--out", "--html", "--plot", "--video"), paths) for x in pair]

@@ -193,6 +193,7 @@ def test_an_accelerometer_follows_the_forces_of_the_model():
     close(ours()["free"], [d.sensor("accelerometer tip").data for d in moments()], 1e-3 if FLOAT32 else 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_derivatives():
     """Of every kind of sensor against differences; accelerations of sites as the second ones of their poses."""
@@ -251,6 +252,7 @@ STACK = """
 <contact><exclude body1="ball" body2="crate"/></contact></mujoco>"""
 
 
+@pytest.mark.slow
 def test_touch_is_the_normal_force_within_a_sites_volume():
     """A ball on the floor, a capsule on it and a crate on that: three kinds of contact, all pressed in."""
     model = pbad.load(STACK, dtype=DTYPE)

@@ -113,6 +113,7 @@ def arrive(their, after, control, frames) -> None:
     mujoco.mj_rnePostConstraint(their.model, their.data)
 
 
+@pytest.mark.slow
 @pytest.mark.robots
 def test_contact_of_every_kind_is_sensed_and_randomised():
     """A ball and a box in a box, a capsule in the ball: all three kinds between bodies."""

@@ -88,6 +88,7 @@ def test_both_schedules_are_the_lanes_own_steps():
     assert set(np.asarray(params().delay).tolist()) == {0, 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["iteration", "step"])
 def test_a_population(schedule):
     """Parameters of its own for every lane: lane 2 does what all do with its parameters, and differs from the rest."""

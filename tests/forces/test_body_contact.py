@@ -73,6 +73,7 @@ def test_slopes(seed):
     assert check_slopes(on_creature(), random_point(seed)) > 0.1
 
 
+@pytest.mark.slow
 def test_slopes_at_special_points():
     """At rest, from rest, apart, exactly touching, as deep as the smooth start ends: by autodiff, most are kinks."""
     at = random_point(5)
@@ -349,6 +350,7 @@ def test_parallel_capsules_meet(dt, scheme):
         assert angle or np.abs(r["q"][:, [2, 5]]).max() < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.parametrize("scheme", [slow("radau1"), "radau2"])
 def test_spheres_that_pass_one_another_are_told(scheme):

@@ -77,6 +77,7 @@ for name, s, k, dt in itertools.product(("ball", "box"), RADAU, STIFFNESSES, (0.
     DROPS.append(pytest.param(name, s, k, dt, marks=marks))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, scheme, stiffness, dt", DROPS)
 def test_a_drop_makes_no_energy(name, scheme, stiffness, dt):
     """Without damping, so that what holds the energy down is the scheme; never 0.1 % above the start."""
@@ -267,6 +268,7 @@ def test_a_block_slides_above_the_friction_angle(scheme, dt):
     assert failed(r) == 0 and abs(found / want - 1) < 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["radau1", "radau2"])
 def test_stopping_distance(scheme):
     """v²/2μg: errors fall with dt, to less than 1 %."""
@@ -336,6 +338,7 @@ def pendulum(joint: str = "hinge", axis=(0, -1, 0), **how) -> pbad.Model:
     return pbad.build_model([body])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dt", [0.01, 0.05])
 @pytest.mark.parametrize("scheme", ["radau1", "radau2"])
 def test_joint_friction_holds(scheme, dt):
@@ -512,6 +515,7 @@ def test_what_goes_through_is_not_converged(scheme):
     assert gaining <= 0.05 * LANES and gain.max() < 0.3 and cut.max() < 0.06
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["radau1", slow("radau2")])
 def test_what_rolls_slides_and_grazes_is_converged(scheme):
     """On a box with sharp and round edges and over them, by dt of 5 to 50 ms, and past one that is just touched."""
@@ -713,6 +717,7 @@ def test_four_bar_stays_closed(scheme):
     assert four_bar(scheme)[0].max() < 5e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["radau1", "radau2"])
 def test_four_bar_makes_no_energy(scheme):
     """Never 0.1 % above the start."""

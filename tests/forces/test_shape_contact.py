@@ -203,6 +203,7 @@ def test_slopes(seed):
     assert sum(float(jnp.abs(y).sum()) for k, y in acts(out["load"]).items() if k[0] != "u") > 0.1
 
 
+@pytest.mark.slow
 def test_forces_have_no_sum_and_no_moment():
     for seed in range(2):
         at = random_point(seed)

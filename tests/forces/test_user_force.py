@@ -124,6 +124,7 @@ OWN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Magnet", "Tether", pytest.param("JointEnergy", marks=pytest.mark.slow)])
 def test_newtons_matrix_equals_autodiff_of_the_residual(name):
     force, scheme = OWN[name]

@@ -150,6 +150,7 @@ def test_metadata_and_arrays_of_a_stranger(tmp_path):
         pbad.long_rollout(tmp_path / ("x" * 300), *job(), every=EVERY)
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_nothing_but_a_warning(tmp_path, monkeypatch):
     from pbad_jax.io import long_rollouts
 

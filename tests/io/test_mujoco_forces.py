@@ -461,6 +461,7 @@ COUPLED = """<mujoco><default><geom contype="0" conaffinity="0"/></default><worl
   <joint joint1="three" polycoef="0.1 0 0 0 0" solref="0.005 1"/></equality></mujoco>"""
 
 
+@pytest.mark.slow
 def test_joint_equality():
     """A quartic between two hinges and a constant: MuJoCo's own residual, which stays below 5 g τ²/length."""
     m = mujoco.MjModel.from_xml_string(COUPLED)
@@ -665,6 +666,7 @@ DRONE = """<mujoco><compiler angle="radian"/><option gravity="0.3 -1 -8"/><world
   <jointactuatorfrc name="j" joint="bend"/></sensor></mujoco>"""
 
 
+@pytest.mark.slow
 def test_what_flies_and_hangs_is_mujocos():
     """Gravity compensation, polynomial springs, rotors on sites, ropes and pulleys between sites; nothing is taut."""
     m, model = mujoco.MjModel.from_xml_string(DRONE), pbad.load(DRONE)

@@ -209,6 +209,7 @@ def test_residual_and_matrix_long(name, topology, seed, pose, step):
     check(Case(topology, seed, pose, "generic"), SCHEMES[name], step, 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, topology", [("radau2", "free"), pytest.param("legendre2", "many joints", marks=pytest.mark.slow)]
 )

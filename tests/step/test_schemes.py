@@ -176,6 +176,7 @@ def test_the_sweep_would_notice_an_unstable_scheme():
         assert np.abs(np.linalg.eigvals(y)).max() > bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
 def test_order_on_an_oscillator(name):
     """x″ = −w² x from (1, 0.5) to t = 2, slope over three halvings; legendre with its matched start."""

@@ -453,6 +453,7 @@ def test_a_step_that_fails_alone_succeeds_in_parts():
     np.testing.assert_allclose(after.v, end.v, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_a_step_that_may_be_made_in_parts_has_the_derivative_of_a_whole_one():
     """Taken at the roots that are known; where it was made in parts it is zero."""

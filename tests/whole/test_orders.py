@@ -251,6 +251,7 @@ def momenta(model, state):
     return np.asarray(linear), np.asarray(angular - jnp.cross(centre, linear))
 
 
+@pytest.mark.slow
 @pytest.mark.optimised
 @pytest.mark.parametrize("n", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_variational_keeps_momenta(n):

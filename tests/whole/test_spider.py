@@ -59,6 +59,7 @@ def test_the_gait_keeps_to_the_joints_and_repeats():
     np.testing.assert_allclose(standing, np.broadcast_to(standing[0], standing.shape), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_it_stands():
     """Two seconds; its weight presses it down at first, then it keeps its height."""
     q = walked(2.0, **STILL)
