@@ -20,6 +20,7 @@ def any_action(bounds, obs, key):
     return jax.random.uniform(key, low.shape, low.dtype, low, high), None
 
 
+# other tests step these
 ELSEWHERE = (
     "pendulum",
     "cartpole",
@@ -28,7 +29,7 @@ ELSEWHERE = (
     "half_cheetah",
     "hopper",
     "humanoid",
-)  # other tests step them
+)
 
 
 @pytest.mark.parametrize("name", [thorough(x) if x in ELSEWHERE else x for x in pbad.envs.TASKS])
