@@ -109,7 +109,7 @@ def test_a_root_has_the_matrix_of_the_point_before_unless_its_own_is_wanted(want
         rejected += not moved and int(s.iterations) > 0
         before = last.x if moved else before
         at = s.x if s.status == lm.RUNNING or wanted else before
-        np.testing.assert_allclose(s.J, [1 / at], rtol=1e-6)
+        np.testing.assert_allclose(s.J, [1 / at], rtol=1e-5)
     assert s.status == Status.CONVERGED and rejected > 0 and moved
 
 

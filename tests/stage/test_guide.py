@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from force_cases import creature, retract
-from helpers import DTYPE, FLOAT32, assert_close
+from helpers import DTYPE, FLOAT32, assert_close, thorough
 
 import pbad_jax as pbad
 from pbad_jax import forces
@@ -68,7 +68,7 @@ def case(model, scheme, seed=0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("m, at", [(1, "stages"), (2, "step")])
+@pytest.mark.parametrize("m, at", [thorough(1, "stages"), (2, "step")])
 def test_a_guide_bends_the_linear_model_and_never_the_residual(m, at):
     model, scheme = touching(at), pbad.radau(m)
     bent = 0

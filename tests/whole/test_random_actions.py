@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import thorough
 
 import pbad_jax as pbad
 
@@ -38,10 +39,10 @@ def robot(name: str) -> tuple[pbad.Model, np.ndarray]:
     "name, scheme, dt, gear, mean, p99",
     [
         ("ant", "radau1", 0.05, 1.0, 9, 25),
-        ("ant", "radau2", 0.02, 1.0, 9, 15),  # of both solves: its stages, and the impulse that closes it
-        ("humanoid", "radau1", 0.02, 0.4, 10, 30),
+        thorough("ant", "radau2", 0.02, 1.0, 9, 15),  # of both solves: its stages, and the impulse that closes it
+        thorough("humanoid", "radau1", 0.02, 0.4, 10, 30),
         ("spider", "radau1", 0.05, 0.2, 12, 40),
-        ("spider", "radau2", 0.02, 1.0, 12, 40),
+        thorough("spider", "radau2", 0.02, 1.0, 12, 40),
     ],
 )
 def test_random_actions_are_solved_in_few_iterations(name, scheme, dt, gear, mean, p99):
