@@ -386,6 +386,19 @@ def test_branch_is_told_of_balls_too():
     assert np.all(off <= np.linalg.norm(np.abs(v) + np.abs(w), axis=1) / 2 + np.pi / 2 + 1e-9)
 
 
+@pytest.mark.slow
+@pytest.mark.float64
+def test_a_chain_does_not_rise_by_itself():
+    """At rest, one step of 0.73 s: its energy has a saddle above (11 J become 21), with joints turned by 0.67 rad."""
+    model = pbad.chain(3)
+    q = jnp.array([1.0424026919, 1.3264031170, 1.0294931378, -0.0358769547, 0.3244191474, 0.6899934310])
+    before = pbad.make_state(model, q)
+    after, info = jax.jit(pbad.make_step(pbad.Options(dt=0.7275483529, scheme="radau1")))(model, before)
+    energy = [float(pbad.kinetic_energy(model, s) + pbad.potential_energy(model, s)) for s in (before, after)]
+    print(info, energy)
+    assert info.status == S.CONVERGED and energy[1] < energy[0]
+
+
 def test_a_frozen_lane_stays_frozen():
     model = pbad.chain(2)
     state = dataclasses.replace(pbad.make_state(model), status=jnp.int8(S.STALLED))
