@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.forces.force import Instant, Load, dofs
-from pbad_jax.forces.one_sided import OneSided, Tangent, led, no_tangent, one_sided
+from pbad_jax.forces.one_sided import OneSided, Tangent, excesses, led, no_tangent, one_sided
 from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb, ramp, smooth_coulomb
 from pbad_jax.kinematics.manifold import difference
 from pbad_jax.kinematics.tree import ball_blocks, tree
@@ -142,8 +142,7 @@ class JointLimit:
         t, q = tree(model.topology), self._scalars(model, at.q)
         tau, beyond, by_q, by_v = (jnp.zeros_like(at.v) for _ in range(4))
         duals = []
-        for k, (side, end) in enumerate(((-1.0, self.range[:, 0]), (1.0, self.range[:, 1]))):
-            x = self._excess(side, q, end)
+        for k, (side, x) in enumerate(excesses(q, self.range)):
             f = self._end(at, k, x, side * at.v)
             tau, by_q, by_v = tau - side * f.force, by_q - f.by_depth, by_v - f.by_rate
             if f.modelled is not None:
@@ -171,8 +170,8 @@ class JointLimit:
         """k ∫ramp, J."""
         t, q = tree(model.topology), self._scalars(model, at.q)
         total = jnp.zeros((), at.q.dtype)
-        for side, end in ((-1.0, self.range[:, 0]), (1.0, self.range[:, 1])):
-            total = total + jnp.sum(self.stiffness * ramp(self._excess(side, q, end), self.width)[0])
+        for _, x in excesses(q, self.range):
+            total = total + jnp.sum(self.stiffness * ramp(x, self.width)[0])
         if t.balls.size:
             _, turn = self._rotation(model, at.q)
             energy, _, _ = ramp(turn - self.angle, self.width[t.ball_v[:, 0]])
@@ -194,10 +193,6 @@ class JointLimit:
     def _scalars(self, model: Model, q: jax.Array) -> jax.Array:
         t = tree(model.topology)
         return jnp.zeros(model.nv, q.dtype).at[t.scalar_v].set(q[t.scalar_q])
-
-    def _excess(self, side: float, q: jax.Array, end: jax.Array) -> jax.Array:
-        free = jnp.isinf(end)
-        return jnp.where(free, -1.0, side * (q - jnp.where(free, 0.0, end)))
 
     def _rotation(self, model: Model, q: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Rotation vectors (nball,3) and their length (nball,), with a finite slope at zero."""

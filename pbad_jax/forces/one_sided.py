@@ -32,6 +32,15 @@ class Tangent(NamedTuple):
     slope: jax.Array
 
 
+def excesses(x: jax.Array, bounds: jax.Array) -> list[tuple[float, jax.Array]]:
+    """Of both ends (..., 2) of a range the side, and by how much x (...) is beyond: −1 where the end is ±inf."""
+    out = []
+    for side, end in ((-1.0, bounds[..., 0]), (1.0, bounds[..., 1])):
+        free = jnp.isinf(end)
+        out.append((side, jnp.where(free, -1.0, side * (x - jnp.where(free, 0.0, end)))))
+    return out
+
+
 class OneSided(NamedTuple):
     """A force (c,) and its slopes by depth and rate; and where a solve is led, those of its linear model."""
 

@@ -17,7 +17,7 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.force import Instant, Load, each_link, place, point_forces
-from pbad_jax.forces.one_sided import one_sided
+from pbad_jax.forces.one_sided import excesses, one_sided
 from pbad_jax.forces.regularised import ramp
 from pbad_jax.forces.surfaces import safe_norm
 from pbad_jax.kinematics import transforms
@@ -137,26 +137,17 @@ class SpatialTendonLimit:
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """k ∫ramp, J."""
-        excesses = _excesses(self.course.lengths(at.T), self.range.T)
-        return sum((jnp.sum(self.stiffness * ramp(x, self.width)[0]) for _, x in excesses), jnp.zeros((), at.q.dtype))
+        low, high = (ramp(x, self.width)[0] for _, x in excesses(self.course.lengths(at.T), self.range))
+        return jnp.sum(self.stiffness * (low + high))
 
     def describe(self, model: Model) -> tuple[str, str]:
         """How many they are."""
         return "SpatialTendonLimit", f"{len(self.stiffness)} tendons"
 
 
-def _excesses(length: jax.Array, bounds: jax.Array) -> list[tuple[float, jax.Array]]:
-    """Of both ends the side, and by how much ℓ is beyond: −1 where there is no end."""
-    out = []
-    for side, end in ((-1.0, bounds[0]), (1.0, bounds[1])):
-        free = jnp.isinf(end)
-        out.append((side, jnp.where(free, -1.0, side * (length - jnp.where(free, 0.0, end)))))
-    return out
-
-
 def _ends(length, rate, bounds, stiffness, width, damping) -> jax.Array:
     law = _End(stiffness, width, damping)
-    pushes = [-side * one_sided(law, x, side * rate).force for side, x in _excesses(length, bounds)]
+    pushes = [-side * one_sided(law, x, side * rate).force for side, x in excesses(length, bounds)]
     return pushes[0] + pushes[1]
 
 

@@ -18,7 +18,7 @@ from pbad_jax.errors import ModelError
 from pbad_jax.forces.drives import actuator_force
 from pbad_jax.forces.force import Instant, Load
 from pbad_jax.forces.joint_laws import quartic
-from pbad_jax.forces.one_sided import Tangent, led, no_tangent, one_sided
+from pbad_jax.forces.one_sided import Tangent, excesses, led, no_tangent, one_sided
 from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb, ramp, smooth_coulomb
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.model.joints import JointInfo
@@ -128,7 +128,7 @@ class TendonLimit:
         c, rate = self.coefficient, self.coefficient @ at.v
         f, beyond, by_length, by_rate = (jnp.zeros_like(rate) for _ in range(4))
         duals = []
-        for k, (side, excess) in enumerate(self._excesses(model, at.q)):
+        for k, (side, excess) in enumerate(excesses(lengths(model, self.coefficient, at.q), self.range)):
             if at.guide is None:
                 end = one_sided(self, excess, side * rate)
             else:
@@ -149,20 +149,15 @@ class TendonLimit:
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """k ∫ramp, J."""
-        parts = [jnp.sum(self.stiffness * ramp(x, self.width)[0]) for _, x in self._excesses(model, at.q)]
+        parts = [
+            jnp.sum(self.stiffness * ramp(x, self.width)[0])
+            for _, x in excesses(lengths(model, self.coefficient, at.q), self.range)
+        ]
         return parts[0] + parts[1]
 
     def describe(self, model: Model) -> tuple[str, str]:
         """How many they are."""
         return "TendonLimit", f"{len(self.stiffness)} tendons"
-
-    def _excesses(self, model: Model, q: jax.Array) -> list[tuple[float, jax.Array]]:
-        """Of both ends the side, and by how much ℓ is beyond: −1 where there is no end."""
-        length, out = lengths(model, self.coefficient, q), []
-        for side, end in ((-1.0, self.range[:, 0]), (1.0, self.range[:, 1])):
-            free = jnp.isinf(end)
-            out.append((side, jnp.where(free, -1.0, side * (length - jnp.where(free, 0.0, end)))))
-        return out
 
 
 @functools.partial(

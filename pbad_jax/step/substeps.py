@@ -149,14 +149,14 @@ def outcome(state: State, dt: jax.Array, p: Parts) -> tuple[State, StepInfo]:
 def _together(done: StepInfo, part: StepInfo) -> StepInfo:
     """The account of all parts so far: the last one's status, sums of iterations, parts and work."""
 
-    def joined(f, a, b):
+    def both(f, a, b):
         return None if b is None else f(a, b)
 
     return dataclasses.replace(
         part,
         iterations=done.iterations + part.iterations,
         substeps=done.substeps + jnp.where(part.status == Status.CONVERGED, 1, 0).astype(jnp.int32),
-        work=joined(jnp.add, done.work, part.work),
-        numerical_work=joined(jnp.add, done.numerical_work, part.numerical_work),
-        condition=joined(jnp.maximum, done.condition, part.condition),
+        work=both(jnp.add, done.work, part.work),
+        numerical_work=both(jnp.add, done.numerical_work, part.numerical_work),
+        condition=both(jnp.maximum, done.condition, part.condition),
     )
