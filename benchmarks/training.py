@@ -3,11 +3,11 @@
     python benchmarks/training.py [--quick] [--only TEXT] [--name training] [--out DIR]
 
 `paper_swimmer`: CMA-ES (examples/train_swimmer_cma.py, the package cma), the paper's 2 million steps. The others: PPO
-(examples/ppo.py). A row is a run with one seed; its `curve` has a point an iteration, times are without compiling, in
-one thread. `failed`: steps of the simulation that had no certificate, `certified` the share of the others; `judged` is
-the policy without noise, from fresh starts, `in_small_steps` the
-same with five steps of the simulation for each action, `in_mujoco` in gymnasium's own environment. The machine's load
-is in `environment`; CPU seconds grow with it too, for two cores share their caches.
+(examples/ppo.py), `repeat` steps of the simulation for each action. A row is a run with one seed; its `curve` has a
+point an iteration, times are without compiling, in one thread. `failed`: steps of the simulation that had no
+certificate, `certified` the share of the others; `judged` is the policy without noise, from fresh starts,
+`in_small_steps` the same with five steps of the simulation for each action, `in_mujoco` in gymnasium's own environment.
+The machine's load is in `environment`; CPU seconds grow with it too, for two cores share their caches.
 
 A run of PPO keeps what it has learnt in OUT/TASK_SEED.npz (without --out in benchmarks/runs) every 10 updates
 and goes on from there.
@@ -55,11 +55,11 @@ def swimmer(seed: int, iterations: int, steps: int) -> dict:
     }  # fmt: skip
 
 
-def ppo(task: str, seed: int, steps: int, lanes: int, folder: pathlib.Path) -> dict:
+def ppo(task: str, seed: int, steps: int, lanes: int, repeat: int, folder: pathlib.Path) -> dict:
     trainer: Any = importlib.import_module("ppo")
-    s = trainer.Settings(lanes=lanes)
+    s = trainer.Settings(lanes=lanes, repeat=repeat)
     env, key, size = trainer.environment(task, s), jax.random.key(seed), s.lanes * s.length
-    file, learner, curve = folder / f"{task}_{seed}.npz", trainer.begun(env, s, seed), []
+    file, learner, curve = folder / f"{task}_{seed}_{repeat}.npz", trainer.begun(env, s, seed), []
     if file.exists():
         learner, curve = kept(file, learner)
     updates = max(2, round(steps / size))
@@ -77,11 +77,12 @@ def ppo(task: str, seed: int, steps: int, lanes: int, folder: pathlib.Path) -> d
     failed = sum(r["failed"] for r in curve)
     return {
         "task": task, "trainer": "PPO", "seed": seed, "precision": "float32", "lanes": lanes,
-        "env_steps": len(curve) * size, "failed": failed, "certified": 1 - failed / (len(curve) * size),
+        "repeat": repeat, "env_steps": len(curve) * size,
+        "failed": failed, "certified": 1 - failed / (len(curve) * size * repeat),
         "divided": sum(r["divided"] for r in curve), "cpu_s": common.digits(curve[-1]["cpu_s"]),
         "wall_s": common.digits(curve[-1]["wall_s"]),
         "judged": rounded(trainer.judged(env, learner.p, s, max(1, s.time_limit // s.length))),
-        "in_small_steps": in_small_steps(trainer, env, learner.p, s),
+        "in_small_steps": in_small_steps(trainer, env, learner.p, s) if repeat == 1 else None,
         "in_mujoco": in_mujoco(trainer, task, learner.p, s.time_limit),
         "curve": [rounded(r) for r in curve],
     }  # fmt: skip
@@ -140,13 +141,13 @@ def kept(file: pathlib.Path, like: Any) -> tuple[Any, list[dict]]:
     return jax.tree.unflatten(tree, new), curve
 
 
-def measure(task: str, seed: int, steps: int, size: int) -> dict:
+def measure(task: str, seed: int, steps: int, size: int, repeat: int = 1) -> dict:
     jax.config.update("jax_enable_x64", False)
     if task == "paper_swimmer":
         return swimmer(seed, steps, size)
     out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1] if "--out" in sys.argv else common.RESULTS.parent / "runs")
     out.mkdir(parents=True, exist_ok=True)
-    return ppo(task, seed, steps, size, out)
+    return ppo(task, seed, steps, size, repeat, out)
 
 
 def plan(quick: bool) -> list[tuple]:
@@ -156,9 +157,16 @@ def plan(quick: bool) -> list[tuple]:
         ("paper_swimmer", 100, 1000),
         ("spider", 160_000, 128),
         ("half_cheetah", 400_000, 128),
+        ("half_cheetah", 400_000, 128, 5),
         ("ant", 500_000, 128),
     ]
     return [(task, seed, *size) for task, *size in runs for seed in range(3)]
+
+
+def named(r: dict) -> str:
+    """What a curve is of."""
+    parts = f", {r['repeat']} steps an action" if r.get("repeat", 1) > 1 else ""
+    return f"seed {r['seed']}{parts}, {r['cpu_s']:.0f} s of CPU"
 
 
 def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
@@ -171,7 +179,7 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
         for r in (r for r in rows if r["task"] == task):
             x = [p["env_steps"] / 1e6 for p in r["curve"]]
             figure = "median_m" if "median_m" in r["curve"][0] else "m_s"
-            ax.plot(x, [p[figure] for p in r["curve"]], label=f"seed {r['seed']}, {r['cpu_s']:.0f} s of CPU")
+            ax.plot(x, [p[figure] for p in r["curve"]], label=named(r))
             ylabel = "m, median of an iteration" if figure == "median_m" else "m/s, with noise"
             ax.set(title=f"{task}, {r['trainer']}", xlabel="million steps", ylabel=ylabel)
         ax.legend()

@@ -1,4 +1,4 @@
-"""PPO on any environment: python examples/ppo.py spider --steps 1000000 [--lanes 128] [--policy-gradient] [--seed 0]
+"""PPO on any environment: python examples/ppo.py spider --steps 1000000 [--lanes 128] [--repeat 1] [--seed 0]
 
 Many lanes of `unroll`, which do not wait for one another's hard steps; generalised advantages (Schulman et al. 2016)
 that bootstrap from the last observation where an episode was cut, and several epochs on a clipped objective (Schulman
@@ -27,6 +27,7 @@ class Settings:
     lanes: int = 128
     length: int = 16  # control steps of a lane in an update
     time_limit: int = 200
+    repeat: int = 1  # steps of the simulation that make up a control step of the task's length
     hidden: tuple[int, ...] = (64, 64)
     epochs: int = 5
     batches: int = 4
@@ -170,7 +171,9 @@ class Learner(NamedTuple):
 def environment(task: Any, s: Settings, **more) -> pbad.envs.Env:
     """The task under a time limit; `more` as for `make`."""
     env = pbad.envs.make(task, dtype=jnp.float32, **more)
-    return pbad.envs.wrap(env, time_limit=s.time_limit, autoreset="same_step")
+    if s.repeat > 1:
+        env = pbad.envs.make(env.task, dt=env.dt / s.repeat)
+    return pbad.envs.wrap(env, time_limit=s.time_limit, autoreset="same_step", repeat=s.repeat)
 
 
 @functools.cache
@@ -227,10 +230,11 @@ def main() -> None:
     parser.add_argument("task")
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--lanes", type=int, default=Settings.lanes)
+    parser.add_argument("--repeat", type=int, default=1, help="steps of the simulation in a control step")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--policy-gradient", action="store_true")
     a = parser.parse_args()
-    s = Settings(lanes=a.lanes, **(POLICY_GRADIENT if a.policy_gradient else {}))
+    s = Settings(lanes=a.lanes, repeat=a.repeat, **(POLICY_GRADIENT if a.policy_gradient else {}))
     env, key, began = environment(a.task, s), jax.random.key(a.seed), time.process_time()
     learner, size = begun(env, s, a.seed), s.lanes * s.length
     for k in range(max(1, round(a.steps / size))):

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from pbad_jax.math.precision import with_all_bits
+from pbad_jax.math.traced import traced_once
 
 SOLVE_ALONE, CHOLESKY_ALONE = 24, 10  # unknowns from which on a CPU takes lanes one after another
 LARGEST_SUBSTITUTION = 32  # unknowns; from 40 on OpenBLAS starts threads, which costs it more than the work
@@ -211,6 +212,7 @@ def cond_if_any(wanted: jax.Array, often: Callable, seldom: Callable, *operands)
 
     Under vmap a `lax.cond` computes both for every lane; here `seldom` is left out while no lane wants it.
     """
+    often, seldom = (traced_once(f, *operands) for f in (often, seldom))
 
     @custom_vmap
     def choose(wanted, *operands):

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from pbad_jax.math.precision import with_all_bits
+from pbad_jax.math.traced import traced_once
 
 ROOM = 0.25  # share of the slots that must be free before others move in
 SLOTS_CPU = 16  # side by side on a CPU, whose caches hold them
@@ -21,6 +22,7 @@ SHARE, SLOTS = 16, 64  # elsewhere: one slot for so many lanes, and at least so 
 
 def run_until_done(step: Callable, is_running: Callable, given: Any, state: Any) -> Any:
     """state = step(given, state) while is_running(state); both are pytrees of arrays, `given` does not change."""
+    step = traced_once(step, given, state)
 
     @custom_vmap
     def run(given, state):

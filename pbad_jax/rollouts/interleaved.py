@@ -167,6 +167,8 @@ def run(
         ended = drive.end(model, jnp.minimum(f.lane, n - 1), f.k, f.state, f.control, after, info, f.carry)
         return ended, jnp.asarray(drive.stops) & (info.status == Status.FROZEN), parts, made
 
+    begin, seated, end, iterated = (jax.jit(f, inline=True) for f in (begin, seated, end, iterated))  # traced once
+
     def first_of(lane):
         return jax.tree.map(lambda x: x[jnp.minimum(lane, n - 1)], (states, carry))
 
@@ -202,13 +204,14 @@ def run(
         """Slots without a trajectory: the first commit gives them theirs, so that `begin` is compiled once."""
         lane = jnp.full(width, n, jnp.int32)
         state, first_carry = first_of(lane)
-        shapes = jax.eval_shape(jax.vmap(lambda *x: seated(begin(*x), x[0] < n)), lane, lane, state, first_carry)
-        slots = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        one = jax.tree.map(lambda x: x[0], (lane, lane, state, first_carry))
+        shapes = jax.eval_shape(lambda *x: seated(begin(*x), x[0] < n), *one)
+        slots = jax.tree.map(lambda x: jnp.zeros((width, *x.shape), x.dtype), shapes)
         return slots._replace(flight=slots.flight._replace(lane=lane, state=state, carry=first_carry))
 
     slots = all_free()
-    shapes = jax.eval_shape(jax.vmap(end), slots, jnp.ones(width, bool))[0].row
-    written = jax.tree.map(lambda x: jnp.zeros((n, rows, *x.shape[1:]), x.dtype), shapes)
+    shapes = jax.eval_shape(end, jax.tree.map(lambda x: x[0], slots), jnp.ones((), bool))[0].row
+    written = jax.tree.map(lambda x: jnp.zeros((n, rows, *x.shape), x.dtype), shapes)
     none, last = jnp.zeros((), jnp.int32), jnp.zeros(n, jnp.int32)
     flight = _BatchState(slots, none, written, (states, carry), last, none, none, jnp.zeros(width, jnp.int32))
     flight = jax.lax.while_loop(lambda f: (f.waiting < n) | jnp.any(f.slots.flight.lane < n), commit, flight)

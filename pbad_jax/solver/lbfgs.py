@@ -63,8 +63,7 @@ def solve(problem: Problem, settings: Settings, *, status: jax.Array | int) -> S
             return jnp.sqrt(2.0 * value)
         return problem.norm(problem.residual(x, 1.0)[0])
 
-    r, _ = jax.eval_shape(lambda x: problem.residual(x, 1.0), origin)
-    y = jnp.zeros(r.shape, r.dtype)
+    y, _ = problem.zeros(origin)
     found = minimise(objective, norm, settings.tolerance, settings.max_iterations, y, status=status)
     x, _ = point(found.y)
     r, terms = problem.residual(x, 1.0)

@@ -88,9 +88,7 @@ class SolveState(NamedTuple):
 def init(problem: Problem, x, *, status: jax.Array | int = RUNNING) -> SolveState:
     """A solve whose first guess x is still to be evaluated. `status` other than RUNNING: a finished one."""
     dtype = jax.tree.leaves(x)[0].dtype
-    guide = problem.first_guide()
-    shapes = jax.eval_shape(lambda x, guide: _residual_and_matrix(problem, x, guide), x, guide)
-    r, J = jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), shapes)
+    r, J = problem.zeros(x)
     infinite = jnp.asarray(jnp.inf, dtype)
     return SolveState(
         x=x,
@@ -101,7 +99,7 @@ def init(problem: Problem, x, *, status: jax.Array | int = RUNNING) -> SolveStat
         trial=x,
         newton=r,
         damping=jnp.zeros((), dtype),
-        guide=guide,
+        guide=problem.first_guide(),
         step=r,
         slope=jnp.zeros((), dtype),
         trust=jnp.ones((), dtype),
@@ -272,8 +270,3 @@ def _status(converged: jax.Array, *failures: tuple[jax.Array, Status]) -> jax.Ar
     for applies, code in reversed(failures):
         status = jnp.where(applies, jnp.int8(code), status)
     return jnp.where(converged, jnp.int8(Status.CONVERGED), status)
-
-
-def _residual_and_matrix(problem: Problem, x, guide):
-    r, terms = problem.residual(x, 1.0, guide)
-    return r, problem.matrix(terms)

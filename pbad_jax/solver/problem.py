@@ -32,6 +32,10 @@ class Problem(Protocol):
         """r (n,), which does not depend on the guide, and the terms that its linear model is made of."""
         ...
 
+    def zeros(self, x: Any) -> tuple[jax.Array, Any]:
+        """As many zeros as a residual and a matrix have, in the same pytrees; x: any point."""
+        ...
+
     def matrix(self, terms: Any) -> Any:
         """J = ∂r(x ⊕ δ)/∂δ at δ = 0, an (n,n) array or whatever `solve` understands."""
         ...

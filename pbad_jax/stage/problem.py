@@ -80,6 +80,15 @@ class StageProblem:
         """(h dt)² r (m·nv,), kg m² or kg, and the terms of its matrix."""
         return self.evaluate(self.model, self.start, self.eq, x, h, guide)
 
+    def zeros(self, x: jax.Array):
+        """(m·nv,) and (m·nv, m·nv), or what the sweeps take for it."""
+        n = x.shape[0] * self.model.nv
+        r = jnp.zeros(n, x.dtype)
+        if self.start.metric is not None:
+            return r, jnp.zeros((n, n), x.dtype)
+        shapes = jax.eval_shape(lambda x: self.matrix(self.residual(x, 1.0, self.first_guide())[1]), x)
+        return r, jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), shapes)
+
     @property
     def _is_guided(self) -> bool:
         """Where forces with duals act; an energy is minimised without."""

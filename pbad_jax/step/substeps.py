@@ -8,7 +8,7 @@ must be equidistant.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,13 +46,19 @@ def whole_or_in_parts(
         return joined(p, after, info), roots
 
     none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(attempt, *given)[2])
-    begun = none_yet(given[0], config, given[3]), none
+    begun = _in_lanes(given[3], (none_yet(given[0], config, given[3]), none))
     p, roots = jax.lax.while_loop(lambda carry: go_on(carry[0]), part, begun)
     after, info = outcome(given[3], given[2], p)
     at_root = functools.partial(_at_root, once)
     theta = (model, control, dt, state, implicit.keep((roots, is_whole(p))))
     changing = implicit.known(at_root, theta, implicit.keep(_changing(after, info)))
     return _with(after, info, changing)
+
+
+def _in_lanes(state: State, x: Any) -> Any:
+    """x, under vmap in as many lanes as the state: or JAX would batch a loop that begins with x once more."""
+    always = state.status == state.status
+    return jax.tree.map(lambda leaf: jnp.where(always, leaf, leaf), x)
 
 
 def _at_root(once: Callable, theta) -> tuple:
