@@ -79,7 +79,7 @@ def _triangles(group: Group, frame: int) -> tuple[np.ndarray, np.ndarray, np.nda
     if group.shape.body < 0 and not len(faces):
         return np.zeros((0, 3, 3)), np.zeros((0, 3, 3)), np.zeros((0, 3))
     turn = rotations(group.quaternion[frame])  # (I,3,3)
-    scale = group.scale[:, None]
+    scale = group.scale_at(frame)[:, None]
     x = np.einsum("iab,ivb->iva", turn, np.asarray(mesh.vertices)[None] * scale) + group.position[frame][:, None]
     n = np.einsum("iab,ivb->iva", turn, normals[None] / np.where(scale == 0, 1, scale))
     n /= np.linalg.norm(n, axis=-1, keepdims=True) + 1e-12

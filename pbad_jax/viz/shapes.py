@@ -105,6 +105,11 @@ def box() -> Mesh:
     return Mesh(vertices, faces)
 
 
+def arrow() -> Mesh:
+    """An arrow from the origin to (0, 0, 1)."""
+    return _lathe(np.array([[0, 0], [0.035, 0], [0.035, 0], [0.035, 0.75], [0.1, 0.75], [0.1, 0.75], [0, 1.0]]))
+
+
 def _lathe(profile: np.ndarray) -> Mesh:
     """The surface of revolution about z of points (K,2) = (radius, z), from the lower pole to the upper."""
     angle = 2 * np.pi * np.arange(SIDES) / SIDES
