@@ -16,9 +16,9 @@
 # A scheme says how a step is made of positions. Five questions, one picture each: what it costs, what it does to fast
 # oscillations, how its error shrinks, how far a body may turn in one step, and what it does to energy.
 #
-# Takes @@ s of CPU, most of it compiling, with some of the schemes. `PBAD_NOTEBOOK_FULL=1` in the environment takes all
-# of them, 385 s of CPU; what that printed is kept in [full/02_schemes.txt](full/02_schemes.txt), and the numbers in the
-# text are from there. Wall times depend on the machine.
+# Takes 110 s of CPU, most of it compiling, with some of the schemes. `PBAD_NOTEBOOK_FULL=1` in the environment takes
+# all of them, 385 s of CPU; what that printed is kept in [full/02_schemes.txt](full/02_schemes.txt), and the numbers in
+# the text are from there. Wall times depend on the machine.
 
 # %%
 import dataclasses

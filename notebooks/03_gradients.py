@@ -17,9 +17,9 @@
 # was found: that is the implicit function theorem, and the whole rule. No iteration is differentiated, and what reverse
 # mode keeps does not depend on how many there were.
 #
-# Takes @@ s of CPU, most of it compiling. `PBAD_NOTEBOOK_FULL=1` in the environment looks at more steps, horizons and
-# contacts, @@@ s of CPU; what that printed is kept in [full/03_gradients.txt](full/03_gradients.txt), and the numbers
-# in the text are from there. Wall times depend on the machine.
+# Takes 118 s of CPU, most of it compiling. `PBAD_NOTEBOOK_FULL=1` in the environment looks at more steps, horizons and
+# contacts, more than 270 s; what that printed is kept in [full/03_gradients.txt](full/03_gradients.txt), and the
+# numbers in the text are from there. Wall times depend on the machine.
 
 # %%
 import dataclasses
@@ -268,7 +268,7 @@ def tips(q):
     return -jnp.cos(traj.q[:, 0]) - jnp.cos(traj.q.sum(axis=1))
 
 
-scan = np.linspace(2.0, 2.4, 400 if FULL else 5 if SMALL else 200)
+scan = np.linspace(2.0, 2.4, 400 if FULL else 5 if SMALL else 100)
 found = tips(jnp.stack([scan, np.full_like(scan, 0.3)], axis=1))
 for seconds in (1.0, 2.5, 5.0) if FULL else (1.0, SEEN):
     right.plot(scan, found[:, round(seconds / 0.02) - 1], linewidth=0.8, label=f"after {seconds:g} s")

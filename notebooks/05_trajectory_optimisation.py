@@ -17,7 +17,7 @@
 # ordinary optimiser finds them. Three examples: a cart swings its pole up, an arm reaches a point, and a controller
 # replans at every step.
 #
-# Takes @@ s of CPU, half of it compiling. `PBAD_NOTEBOOK_FULL=1` in the environment tries twenty starts in place of
+# Takes 114 s of CPU, half of it compiling. `PBAD_NOTEBOOK_FULL=1` in the environment tries twenty starts in place of
 # six, 174 s of CPU; [full/05_trajectory_optimisation.txt](full/05_trajectory_optimisation.txt) keeps what that printed.
 
 # %%

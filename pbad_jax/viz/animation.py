@@ -14,8 +14,8 @@ import numpy as np
 from pbad_jax.io.files import written_whole
 from pbad_jax.model.model import Model
 from pbad_jax.viz.needs import need
-from pbad_jax.viz.shapes import z_to
-from pbad_jax.viz.stage import FIELD_OF_VIEW, Group, Look, Plane, Stage, camera_of, rotations, stage_of
+from pbad_jax.viz.shapes import rotations, z_to
+from pbad_jax.viz.stage import FIELD_OF_VIEW, Group, Look, Plane, Stage, camera_of, stage_of
 
 ASPECT = 1.2  # width over height of a picture that must still hold the whole motion
 GROUND, LINES, SECTIONS = (221, 227, 235), (196, 205, 217), (160, 172, 190)  # light robots stand out from it

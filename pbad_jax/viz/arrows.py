@@ -1,7 +1,8 @@
-"""Contact forces as arrows: one a body, on the line along which they act together."""
+"""Contact forces as arrows: one a body, on the line along which they act together, from where that meets the body."""
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from pbad_jax.errors import OptionError, StateError
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import make_state
 from pbad_jax.viz.frames import CHUNK, Frames
+from pbad_jax.viz.shapes import Shape, outermost, rotations
 
 SHOWN = 1e-3  # of the longest arrow; what is shorter is not drawn
 
@@ -26,7 +28,9 @@ class Arrows:
     scale: float  # m/N
 
 
-def arrows_of(model: Model, motion: Any, frames: Frames, wanted: bool | float, size: float) -> Arrows | None:
+def arrows_of(
+    model: Model, motion: Any, frames: Frames, wanted: bool | float, size: float, shapes: Sequence[Shape]
+) -> Arrows | None:
     """The arrows, or None where none are wanted.
 
     Between the rows of a motion the forces are those of the row before, carried along by the bodies.
@@ -34,6 +38,7 @@ def arrows_of(model: Model, motion: Any, frames: Frames, wanted: bool | float, s
     Args:
         model: the model. motion: a Trajectory, q and v of one lane or many. frames: where the bodies are drawn.
         wanted: m/N; True: the weight of the model is half as long as the model is large, `size` m.
+        shapes: what is drawn, in which an arrow begins where it is pushed.
 
     Raises:
         OptionError: a length that is none. StateError: a motion without velocities, or with bad ones.
@@ -55,20 +60,37 @@ def arrows_of(model: Model, motion: Any, frames: Frames, wanted: bool | float, s
     wrench, centre = (np.asarray(x, float) for x in _wrenches(model, *states))
     torque, force = np.split(wrench.reshape(lanes, len(used), -1, 6), 2, axis=-1)
     first = np.searchsorted(rows, used)  # a frame at each row, where the bodies are about as the forces found them
-    body = frames.position[first].swapaxes(0, 1)
-    start = _nearest(centre.reshape(lanes, len(used), 1, 3), torque, force, body)
+    body, turn = frames.position[first].swapaxes(0, 1), rotations(frames.quaternion[first].swapaxes(0, 1))
+    start = _pushed(centre.reshape(lanes, len(used), 1, 3), torque, force, body, turn, corners(shapes, model.n_bodies))
     offset = (start - body)[:, of_frame].swapaxes(0, 1)
     force = force[:, of_frame].swapaxes(0, 1)
     return Arrows(frames.position + offset, force, _scale(model, force, size) if wanted is True else float(wanted))
 
 
-def _nearest(centre: np.ndarray, torque: np.ndarray, force: np.ndarray, body: np.ndarray) -> np.ndarray:
-    """The point of the line on which `force` acts, with `torque` about `centre`, that is nearest to the body; m."""
-    square = np.sum(force**2, axis=-1, keepdims=True)
-    safe = np.where(square > 0, square, 1.0)
-    on_line = centre + np.cross(force, torque) / safe
-    nearest = on_line + force * np.sum(force * (body - on_line), axis=-1, keepdims=True) / safe
-    return np.where(square > 0, nearest, body)
+def corners(shapes: Sequence[Shape], n_bodies: int) -> list[np.ndarray]:
+    """Of every body the outermost points (K,3) m of its shapes, in its frame; its origin where it has none."""
+    found: list[list[np.ndarray]] = [[] for _ in range(n_bodies)]
+    for s in shapes:
+        if s.body >= 0:
+            found[s.body].append(outermost(s.mesh) * s.scale @ rotations(s.quaternion).T + s.position)
+    return [np.concatenate(x) if x else np.zeros((1, 3)) for x in found]
+
+
+def _pushed(
+    centre: np.ndarray,
+    torque: np.ndarray,
+    force: np.ndarray,
+    body: np.ndarray,
+    turn: np.ndarray,
+    ends: list[np.ndarray],
+) -> np.ndarray:
+    """(B,T,N,3) m on the lines on which `force` acts, with `torque` about `centre`, as far back as the bodies reach."""
+    size = np.linalg.norm(force, axis=-1, keepdims=True)
+    along = force / np.where(size > 0, size, 1.0)
+    on_line = centre + np.cross(along, torque) / np.where(size > 0, size, 1.0)
+    reach = [np.einsum("btij,kj,bti->btk", turn[:, :, n], x, along[:, :, n]).min(-1) for n, x in enumerate(ends)]
+    height = np.sum(along * (body - on_line), axis=-1) + np.stack(reach, axis=-1)
+    return np.where(size > 0, on_line + along * height[..., None], body)
 
 
 def _scale(model: Model, force: np.ndarray, size: float) -> float:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from pbad_jax.model.model import Mesh
-from pbad_jax.viz.stage import FIELD_OF_VIEW, Camera, Group, Plane, Stage, camera_of, rotations
+from pbad_jax.viz.shapes import rotations
+from pbad_jax.viz.stage import FIELD_OF_VIEW, Camera, Group, Plane, Stage, camera_of
 
 FINE = 2  # samples a pixel, each way
 MOST = 1 << 21  # samples that are looked at together

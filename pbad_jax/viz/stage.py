@@ -1,7 +1,6 @@
 """What a picture shows: shapes grouped by mesh at every frame, lanes side by side, the view, the ground."""
 
 import dataclasses
-import itertools
 import math
 from typing import Any
 
@@ -10,10 +9,10 @@ import numpy as np
 from pbad_jax.errors import OptionError
 from pbad_jax.forces.surfaces import Plane as HalfSpace
 from pbad_jax.forces.world_contact import Contact
-from pbad_jax.model.model import Mesh, Model
+from pbad_jax.model.model import Model
 from pbad_jax.viz.arrows import SHOWN, Arrows, arrows_of
 from pbad_jax.viz.frames import Frames, frames_of
-from pbad_jax.viz.shapes import Shape, arrow, planes_of, shapes_of, z_to
+from pbad_jax.viz.shapes import Shape, arrow, outermost, planes_of, rotations, shapes_of, z_to
 
 FIELD_OF_VIEW = math.radians(40)
 FOLLOW_BEYOND = 1.5  # sizes of the model that it may travel before the camera goes with it
@@ -113,7 +112,7 @@ def stage_of(model: Model, motion: Any, look: Look) -> Stage:
     moving = [k for k, s in enumerate(shapes) if s.body >= 0] or list(range(len(shapes)))
     center = position[:, :, moving].mean(axis=(1, 2))
     size = _size(position[:, :, moving], float(reach[moving].max()))
-    arrows = arrows_of(model, motion, frames, look.contact_forces, size)
+    arrows = arrows_of(model, motion, frames, look.contact_forces, size, shapes)
     follow = _travels(center, size) if look.follow is None else look.follow
     center = _calm(center, frames.seconds) * follow
     move, rows = -center[:, None, None], 1
@@ -195,25 +194,6 @@ def _box(shapes: list[Shape], position: np.ndarray, quaternion: np.ndarray) -> t
         points = position[:, :, k, None] + turned
         low, high = np.minimum(low, points.min(axis=(0, 1, 2))), np.maximum(high, points.max(axis=(0, 1, 2)))
     return low, high
-
-
-def outermost(mesh: Mesh) -> np.ndarray:
-    """The vertices (K,3) of a mesh that lie farthest in some 26 directions."""
-    directions = np.array([d for d in itertools.product((-1, 0, 1), repeat=3) if any(d)], float)
-    directions /= np.linalg.norm(directions, axis=1)[:, None]
-    vertices = np.asarray(mesh.vertices, float)
-    return vertices[np.unique(np.argmax(vertices @ directions.T, axis=0))]
-
-
-def rotations(q: np.ndarray) -> np.ndarray:
-    """The matrices (...,3,3) of unit quaternions (...,4)."""
-    w, x, y, z = np.moveaxis(np.asarray(q, float), -1, 0)
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-    ]
-    return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
 
 
 def _grid(position: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, int]:
