@@ -54,7 +54,8 @@ def to_html(
         follow: whether the view goes with the model's centre; None = where it travels farther than its size.
         title: written on the page; None = the model's name, and the step of a trajectory.
         contact_forces: draw what contact does to every body of a Trajectory, `pbad_jax.contact_forces`, as an arrow on
-            the line where it acts: True, the model's weight half as long as the model is large; or a number, m/N.
+            the line where it acts: a number, m/N; True, the model's weight as long as the model is large, or shorter
+            where an impact would not fit.
 
     Raises:
         StateError: shapes that do not fit the model, no rows, NaN or inf; contact forces of a bare q.

@@ -17,6 +17,7 @@ from pbad_jax.viz.frames import CHUNK, Frames
 from pbad_jax.viz.shapes import Shape, outermost, rotations
 
 SHOWN = 1e-3  # of the longest arrow; what is shorter is not drawn
+LONGEST, WIDTH = 1.5, 0.8  # sizes of the model
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -26,6 +27,7 @@ class Arrows:
     start: np.ndarray  # (F,B,N,3) m
     along: np.ndarray  # (F,B,N,3) N
     scale: float  # m/N
+    width: float  # m, of an arrow, in its own measures
 
 
 def arrows_of(
@@ -37,7 +39,8 @@ def arrows_of(
 
     Args:
         model: the model. motion: a Trajectory, q and v of one lane or many. frames: where the bodies are drawn.
-        wanted: m/N; True: the weight of the model is half as long as the model is large, `size` m.
+        wanted: m/N; True: the weight of the model is as long as the model is large, `size` m, or shorter, so that the
+            longest arrow is no longer than LONGEST of it.
         shapes: what is drawn, in which an arrow begins where it is pushed.
 
     Raises:
@@ -64,7 +67,8 @@ def arrows_of(
     start = _pushed(centre.reshape(lanes, len(used), 1, 3), torque, force, body, turn, corners(shapes, model.n_bodies))
     offset = (start - body)[:, of_frame].swapaxes(0, 1)
     force = force[:, of_frame].swapaxes(0, 1)
-    return Arrows(frames.position + offset, force, _scale(model, force, size) if wanted is True else float(wanted))
+    scale = _scale(model, force, size) if wanted is True else float(wanted)
+    return Arrows(frames.position + offset, force, scale, WIDTH * size)
 
 
 def corners(shapes: Sequence[Shape], n_bodies: int) -> list[np.ndarray]:
@@ -97,7 +101,7 @@ def _scale(model: Model, force: np.ndarray, size: float) -> float:
     """m/N."""
     weight = float(total_mass(model)) * float(np.linalg.norm(np.asarray(model.gravity, float)))
     longest = float(np.linalg.norm(force, axis=-1).max(initial=0.0))
-    return 0.5 * size / (weight or longest or 1.0)
+    return size / max(weight, longest / LONGEST, 1e-30)
 
 
 @jax.jit

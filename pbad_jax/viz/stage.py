@@ -45,11 +45,14 @@ class Group:
     position: np.ndarray  # (F,I,3) float32
     quaternion: np.ndarray  # (F,I,4) float32
     moves: bool
-    length: np.ndarray | None = None  # (F,I) that multiplies `scale`; None: 1
+    length: np.ndarray | None = None  # (F,I) that multiplies the scale along z, nothing where it is 0; None: 1
 
     def scale_at(self, frame: int) -> np.ndarray:
         """(I,3)."""
-        return self.scale if self.length is None else self.scale * self.length[frame][:, None]
+        if self.length is None:
+            return self.scale
+        length = self.length[frame][:, None]
+        return np.where(length > 0, self.scale * np.concatenate([length**0, length**0, length], axis=1), 0.0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -250,7 +253,7 @@ def _arrows(arrows: Arrows | None, move: np.ndarray) -> list[Group]:
     return [
         Group(
             shape=Shape(0, arrow(), np.ones(3), np.zeros(3), np.array([1.0, 0, 0, 0]), ARROW),
-            scale=np.ones((count, 3)),
+            scale=np.tile([arrows.width, arrows.width, 1.0], (count, 1)),
             rgba=np.tile(ARROW, (count, 1)),
             position=(arrows.start + move)[:, seen].astype(np.float32),
             quaternion=_z_to_all(along).astype(np.float32),

@@ -201,7 +201,7 @@ def test_contact_forces_are_arrows_on_the_line_where_they_act():
     model, traj = lying_ball()
     push = float(pbad.contact_forces(model, pbad.make_state(model, traj.q[0]))[0, 5])
     assert push > 1  # N
-    for wanted, scale in ((True, 0.5 * 0.2 / (2 * 9.81)), (0.01, 0.01)):  # m/N; the ball is 0.2 m large
+    for wanted, scale in ((True, 0.2 / max(2 * 9.81, push / 1.5)), (0.01, 0.01)):  # m/N; the ball is 0.2 m large
         look = stage.Look(10.0, follow=False, contact_forces=wanted)
         play = stage.stage_of(model, traj, look)
         (arrows,) = [g for g in play.groups if g.length is not None]
