@@ -137,8 +137,9 @@ def read(app: Any, name: str, content: list[str]) -> None:
 
 
 def plain(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """In the docstrings a bar is a norm, never a substitution of reStructuredText."""
+    """In the docstrings a bar is a norm, never a substitution of reStructuredText, and `s.` a unit, not item s."""
     lines[:] = [line if line.startswith("    ") else line.replace("|", r"\|") for line in lines]
+    lines[:] = [re.sub(r"^(:\w+ [^:]+: )(\w\.(?: |$))", r"\1\\\2", line) for line in lines]
 
 
 def prepare(app: Any, config: Any) -> None:

@@ -151,12 +151,20 @@ def camera_of(stage: Stage, aspect: float) -> Camera:
     back = _unit(side + 0.4 * np.cross(up, side) + (0.3 if stage.rows == 1 else 0.8) * up)
     right = _unit(np.cross(up, back))
     axes = np.stack([right, np.cross(back, right), back])
-    points = np.concatenate([g.position.reshape(-1, 3) for g in stage.groups if g.shape.body >= 0] or [[stage.low]])
+    points = np.concatenate([_ends(g) for g in stage.groups if g.shape.body >= 0] or [[stage.low]])
     center = axes.T @ ((points @ axes.T).max(axis=0) + (points @ axes.T).min(axis=0)) / 2
     x, y, depth = ((points - center) @ axes.T).T
     aside = np.maximum(np.abs(y), np.abs(x) / aspect) + stage.reach
     distance = float(max((depth + stage.reach + 1.15 * aside / math.tan(FIELD_OF_VIEW / 2)).max(), 1e-3))
     return Camera(center + distance * back, center, up, distance)
+
+
+def _ends(group: Group) -> np.ndarray:
+    """Where its instances ever are (K,3) m, with the tips of what has a length."""
+    if group.length is None:
+        return group.position.reshape(-1, 3)
+    tips = group.position + rotations(group.quaternion)[..., 2] * group.length[..., None]
+    return np.concatenate([group.position.reshape(-1, 3), tips.reshape(-1, 3)])
 
 
 def _title(model: Model, motion: Any) -> str:
