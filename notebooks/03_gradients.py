@@ -18,7 +18,7 @@
 # mode keeps does not depend on how many there were.
 #
 # Takes 118 s of CPU, most of it compiling. `PBAD_NOTEBOOK_FULL=1` in the environment looks at more steps, horizons and
-# contacts, more than 270 s; what that printed is kept in [full/03_gradients.txt](full/03_gradients.txt), and the
+# contacts, 435 s on busy cores; what that printed is kept in [full/03_gradients.txt](full/03_gradients.txt), and the
 # numbers in the text are from there. Wall times depend on the machine.
 
 # %%
