@@ -1,7 +1,7 @@
 """Writes the tables of docs/benchmarks.md from the JSON of the benchmarks; nothing in them is typed by hand.
 
     python benchmarks/readme_table.py          # rewrite docs/benchmarks.md
-    python benchmarks/readme_table.py --check  # exit 1 if it would change
+    python benchmarks/readme_table.py --check  # exit 1 if it would change; results older than their code are listed
 
 A table stands between the marks `<!-- begin: NAME -->` and `<!-- end: NAME -->`. To add one, write a function of the
 JSON of results/NAME.json that returns its lines, put it into `TABLES`, and the two marks into that page.
@@ -11,6 +11,7 @@ import argparse
 import json
 import pathlib
 import re
+import subprocess
 import sys
 
 RESULTS = pathlib.Path(__file__).parent / "results"
@@ -263,6 +264,7 @@ def main() -> None:
     text = PAGE.read_text()
     new = filled(text)
     if arguments.check:
+        subprocess.run([sys.executable, str(RESULTS.parent / "stale.py")], check=False)
         sys.exit(new != text)
     PAGE.write_text(new)
 

@@ -3,8 +3,8 @@
     sphinx-build -W --keep-going -j auto -c docs . build/site
 
 The source folder is the repository itself, so that every relative link works here and in the repository. Notebooks are
-shown, not run. Animations of the gallery are taken from docs/gallery where `python examples/animations.py --out
-docs/gallery` has put them.
+run, and shown with what they gave (executed.py); `-D pbad_run_notebooks=0` shows them without. Animations of the
+gallery are taken from docs/gallery where `python examples/animations.py --out docs/gallery` has put them.
 """
 
 import importlib
@@ -14,10 +14,10 @@ import shutil
 import sys
 from typing import Any
 
-import jupytext
-
 ROOT = pathlib.Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+
+import executed  # noqa: E402
 
 import pbad_jax  # noqa: E402
 
@@ -34,7 +34,10 @@ source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = f"pbad_jax {version}"
-html_extra_path = [str(path) for path in [ROOT / "docs" / "gallery"] if path.is_dir()]
+GALLERY = ROOT / "docs" / "gallery"
+MADE = ROOT / "docs" / "made"  # by this file, at every build
+PLAYED = MADE / "played"  # animations of notebooks
+html_extra_path = [str(path) for path in (GALLERY, PLAYED) if path == PLAYED or path.is_dir()]
 default_role = "code"
 autodoc_typehints = "none"  # the docstrings say shapes and units
 autodoc_member_order = "bysource"
@@ -44,7 +47,6 @@ templates_path = ["templates"]
 napoleon_custom_sections = ["Source"]
 napoleon_use_rtype = False
 
-MADE = ROOT / "docs" / "made"  # by this file, at every build
 SECTIONS = {
     "Begin": ["docs/start", "docs/howto", "docs/command_line", "docs/gallery"],
     "Topics": [
@@ -61,7 +63,14 @@ MODULES = {
     "pbad_jax.control": "Plans by iLQR and by sampling",
     "pbad_jax.newton_euler": "The paper's baseline: explicit integrators",
     "pbad_jax.viz": "Pictures",
+    "pbad_jax.io": "Files",
 }
+BEFORE = """
+What stands before every example:
+
+.. literalinclude:: ../before_examples.py
+   :lines: 3-
+"""
 
 
 def public(module: str) -> list[str]:
@@ -88,21 +97,7 @@ def write_api() -> None:
             if members:
                 lines += [kind, "-" * len(kind), "", ".. autosummary::", "   :toctree: api", "   :nosignatures:", ""]
                 lines += [f"   {x}" for x in members] + [""]
-        (MADE / f"{module}.rst").write_text("\n".join(lines))
-
-
-def write_notebooks() -> list[str]:
-    """Each notebook as a page: its text and its code."""
-    pages = []
-    for path in sorted((ROOT / "notebooks").glob("*.py")):
-        title, *rest = [cell for cell in jupytext.read(path).cells if cell.source.strip()]
-        note = f"This is [notebooks/{path.name}](../../notebooks/{path.name}); open it with Jupyter and jupytext."
-        parts = [title.source, note]
-        parts += [x.source if x.cell_type == "markdown" else f"```python\n{x.source}\n```" for x in rest]
-        parts = [re.sub(r"\]\((\d\w+)\.py\)", r"](\1.md)", x) for x in parts]
-        (MADE / f"{path.stem}.md").write_text("\n\n".join(parts) + "\n")
-        pages.append(f"docs/made/{path.stem}")
-    return pages
+        (MADE / f"{module}.rst").write_text("\n".join(lines) + BEFORE)
 
 
 def toctrees(notebooks: list[str]) -> str:
@@ -121,7 +116,7 @@ def toctrees(notebooks: list[str]) -> str:
 
 def gallery() -> str:
     """The animations that are there, each in a frame."""
-    files = sorted(p.name for folder in html_extra_path for p in pathlib.Path(folder).glob("*.html"))
+    files = sorted(p.name for p in GALLERY.glob("*.html"))
     frame = (
         '<iframe src="../{0}" loading="lazy" style="width: 100%; aspect-ratio: 3 / 2; border: 0" title="{0}"></iframe>'
     )
@@ -142,16 +137,18 @@ def read(app: Any, name: str, content: list[str]) -> None:
 
 
 def plain(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """In the docstrings a bar is a norm, never a substitution of reStructuredText."""
+    """In the docstrings a bar is a norm, never a substitution of reStructuredText, and `s.` a unit, not item s."""
     lines[:] = [line if line.startswith("    ") else line.replace("|", r"\|") for line in lines]
+    lines[:] = [re.sub(r"^(:\w+ [^:]+: )(\w\.(?: |$))", r"\1\\\2", line) for line in lines]
 
 
 def prepare(app: Any, config: Any) -> None:
     """Write the pages that are made."""
     shutil.rmtree(MADE, ignore_errors=True)
-    MADE.mkdir(parents=True)
+    PLAYED.mkdir(parents=True)
     write_api()
-    config.pbad_toctrees = toctrees(write_notebooks())
+    notebooks = executed.pages(MADE, PLAYED, bool(int(config.pbad_run_notebooks)))
+    config.pbad_toctrees = toctrees([f"docs/made/{x}" for x in notebooks])
 
 
 def finish(app: Any, exception: Exception | None) -> None:
@@ -163,6 +160,7 @@ def finish(app: Any, exception: Exception | None) -> None:
 def setup(app: Any) -> None:
     """Of Sphinx."""
     app.add_config_value("pbad_toctrees", "", "env")
+    app.add_config_value("pbad_run_notebooks", "1", "env")
     app.connect("config-inited", prepare, priority=100)
     app.connect("source-read", read)
     app.connect("autodoc-process-docstring", plain)

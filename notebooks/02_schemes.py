@@ -16,10 +16,9 @@
 # A scheme says how a step is made of positions. Five questions, one picture each: what it costs, what it does to fast
 # oscillations, how its error shrinks, how far a body may turn in one step, and what it does to energy.
 #
-# Numbers in the text are of the full run in double precision. Wall times depend on the machine.
-#
-# Takes more than five minutes of CPU (232 s up to section 5), nearly all of it compiling;
-# `PBAD_NOTEBOOK_SMALL=1` in the environment makes a short one of it.
+# Takes 110 s of CPU, most of it compiling, with some of the schemes. `PBAD_NOTEBOOK_FULL=1` in the environment takes
+# all of them, 385 s of CPU; what that printed is kept in [full/02_schemes.txt](full/02_schemes.txt), and the numbers in
+# the text are from there. Wall times depend on the machine.
 
 # %%
 import dataclasses
@@ -39,6 +38,15 @@ import numpy as np
 import pbad_jax as pbad
 
 SMALL = os.environ.get("PBAD_NOTEBOOK_SMALL") == "1"  # for a quick check of this notebook
+FULL = os.environ.get("PBAD_NOTEBOOK_FULL") == "1"  # all schemes, longer motions
+
+
+def compile_quickly(quickly):
+    """Where nothing is timed, compiling is what takes the time."""
+    jax.config.update("jax_disable_most_optimizations", quickly and not FULL)
+
+
+compile_quickly(True)
 
 # %% [markdown]
 # ## 1. The schemes
@@ -154,7 +162,7 @@ def library_step_matrix(scheme, step, w):
 
 
 checked = []
-for name in ("radau(2)",) if SMALL else ("radau(2)", "dirk(3)", "legendre(4)"):
+for name in ("radau(2)",) if SMALL else ("radau(2)", "dirk(3)", "legendre(4)") if FULL else ("radau(2)", "legendre(4)"):
     step = jax.jit(pbad.make_step(pbad.Options(dt=1.0, scheme=SCHEMES[name])))
     for w in (1.5, 2.97, 20.0):
         table, library = step_matrix(SCHEMES[name], w), library_step_matrix(SCHEMES[name], step, w)
@@ -247,9 +255,13 @@ STEPS = {
     "legendre(3)": (16, 32, 64, 128, 256),
     "variational()": (16, 32, 64, 128, 256),
 }
+SOME = ("radau(1)", "radau(2)", "radau(3)", "dirk(2)")
 if SMALL:
     STEPS = {name: STEPS[name][:3] for name in ("radau(2)", "radau(3)", "dirk(2)")}
+elif not FULL:
+    STEPS = {name: STEPS[name] for name in SOME}
 
+compile_quickly(SMALL)  # times are measured here
 reference, _, _ = fall("radau(3)", 400, repeats=1)
 runs = {}
 for name, counts in STEPS.items():
@@ -259,6 +271,7 @@ for name, counts in STEPS.items():
     slope = np.log(errors[-2] / errors[-1]) / np.log(counts[-1] / counts[-2])
     print(f"{name:14} order {SCHEMES[name].order}, measured {slope:.2f}; with {counts[-1]:3} steps:", end=" ")
     print(f"error {errors[-1]:.1e} rad, {results[-1][1] / counts[-1]:.1f} iterations a step")
+compile_quickly(True)
 
 # %%
 figure, axes = plt.subplots(1, 3, figsize=(14, 4.8), layout="constrained", sharey=True)
@@ -288,7 +301,7 @@ plt.show()
 
 # %%
 rod = pbad.chain(1, joint="hinge", gravity=(0, 0, 0))
-turns = np.arange(0.05, 8.01, 0.25 if SMALL else 0.05)
+turns = np.arange(0.05, 8.01, 0.05 if FULL else 0.25 if SMALL else 0.1)
 
 
 def first_step(name):
@@ -303,9 +316,12 @@ def first_step(name):
     return q / turns, v / turns, status
 
 
-ROTORS = ["radau(2)", "radau(3)"] if SMALL else [name for name in STEPS if name != "dirk(3)"]
-rows = -(-len(ROTORS) // 4)
-figure, axes = plt.subplots(rows, 4, figsize=(14, 3 * rows), layout="constrained", sharex=True, sharey=True)
+ROTORS = [name for name in STEPS if name != "dirk(3)"] if FULL else ["radau(2)", "radau(3)", "dirk(2)"]
+columns = min(len(ROTORS), 4)
+rows = -(-len(ROTORS) // columns)
+figure, axes = plt.subplots(
+    rows, columns, figsize=(3.5 * columns, 3 * rows), layout="constrained", sharex=True, sharey=True
+)
 print("rad a step       within 1 %   within 10 %   this root to   the next")
 for ax, name in zip(axes.flat, ROTORS):
     angle, velocity, status = first_step(name)
@@ -354,10 +370,12 @@ plt.show()
 LINKS, SECONDS = (3, 1.0) if SMALL else (10, 5.0)
 chain = pbad.chain(LINKS)
 state = pbad.make_state(chain, q=jnp.zeros(chain.nq).at[0].set(jnp.pi / 2), v=jnp.zeros(chain.nv).at[1].set(0.3))
-FALLS = ("radau(2)", "legendre(3)") if SMALL else ("radau(1)", "radau(2)", "dirk(2)", "legendre(2)", "legendre(3)")
-STEP_LENGTHS = (0.05,) if SMALL else (0.01, 0.05)
+FALLS = ("radau(1)", "radau(2)", "dirk(2)", "legendre(2)", "legendre(3)") if FULL else ("radau(2)", "legendre(3)")
+STEP_LENGTHS = (0.01, 0.05) if FULL else (0.05,)
 
-figure, axes = plt.subplots(1, len(STEP_LENGTHS), figsize=(12, 4.5), layout="constrained", squeeze=False, sharey=True)
+figure, axes = plt.subplots(
+    1, len(STEP_LENGTHS), figsize=(12 if FULL else 7, 4.5), layout="constrained", squeeze=False, sharey=True
+)
 for ax, dt in zip(axes[0], STEP_LENGTHS):
     print(f"dt = {dt} s")
     for name in FALLS:

@@ -17,10 +17,9 @@
 # was found: that is the implicit function theorem, and the whole rule. No iteration is differentiated, and what reverse
 # mode keeps does not depend on how many there were.
 #
-# Numbers in the text are of the full run in double precision. Wall times depend on the machine.
-#
-# Takes more than four and a half minutes of CPU (212 s up to section 5), most of it compiling;
-# `PBAD_NOTEBOOK_SMALL=1` in the environment makes a short one of it.
+# Takes 118 s of CPU, most of it compiling. `PBAD_NOTEBOOK_FULL=1` in the environment looks at more steps, horizons and
+# contacts, 435 s on busy cores; what that printed is kept in [full/03_gradients.txt](full/03_gradients.txt), and the
+# numbers in the text are from there. Wall times depend on the machine.
 
 # %%
 import dataclasses
@@ -31,7 +30,8 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 SMALL = os.environ.get("PBAD_NOTEBOOK_SMALL") == "1"  # for a quick check of this notebook
-jax.config.update("jax_disable_most_optimizations", SMALL)  # compiling is what takes the time there
+FULL = os.environ.get("PBAD_NOTEBOOK_FULL") == "1"  # more of everything
+jax.config.update("jax_disable_most_optimizations", not FULL)  # compiling is what takes the time
 
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -80,6 +80,10 @@ def height(model, q, controls):
 
 
 controls = jnp.asarray(np.random.default_rng(0).normal(size=(STEPS, 1)))
+value = jax.jit(lambda q: height(model, q, controls)[0])
+print(f"the tip ends at {value(START):.6f} m")
+
+# %%
 gradient = jax.jit(jax.grad(height, argnums=(0, 1, 2), has_aux=True))
 (by_model, by_q, by_controls), info = gradient(model, START, controls)
 print(info)
@@ -95,10 +99,9 @@ print("by the first and last control:", by_controls[0], by_controls[-1])
 
 # %%
 push = jax.jit(lambda q: jax.jvp(lambda q: height(model, q, controls)[0], (q,), (jnp.array([1.0, 0.0]),))[1])
-value = jax.jit(lambda q: height(model, q, controls)[0])
 reverse, forward = float(by_q[0]), float(push(START))
 
-widths = np.geomspace(1e-11, 1e-1, 31)
+widths = np.geomspace(1e-11, 1e-1, 31 if FULL else 11)
 differences = np.array([(value(START.at[0].add(h)) - value(START.at[0].add(-h))) / (2 * h) for h in widths])
 fourth = []
 for h in widths:
@@ -123,11 +126,12 @@ assert agree < 1e-11 and best < 1e-6
 
 # %%
 starts = START + jnp.array([[0.0, 0.0], [0.3, -0.2], [-0.5, 1.0]])
-heights = jax.vmap(lambda q: height(model, q, controls)[0])
-of_batch = jax.jit(jax.grad(lambda q: heights(q).sum()))(starts)
-one_by_one = jnp.stack([gradient(model, q, controls)[0][1] for q in starts])
-print("grad of vmap − grad one by one:", f"{np.abs(of_batch - one_by_one).max():.1e}")
-assert np.abs(of_batch - one_by_one).max() < 1e-10
+if FULL:
+    heights = jax.vmap(lambda q: height(model, q, controls)[0])
+    of_batch = jax.jit(jax.grad(lambda q: heights(q).sum()))(starts)
+    one_by_one = jnp.stack([gradient(model, q, controls)[0][1] for q in starts])
+    print("grad of vmap − grad one by one:", f"{np.abs(of_batch - one_by_one).max():.1e}")
+    assert np.abs(of_batch - one_by_one).max() < 1e-10
 
 # %% [markdown]
 # ## 2. The step as a matrix
@@ -153,7 +157,7 @@ assert np.allclose((tip @ chained)[:2], by_q, rtol=1e-9)
 #   derivative is zero. With `Options(failed_gradient="nan")` it is NaN, for those who would rather stop.
 # - **A step made in parts** (`on_failure="substep"`) has the derivative of a failed one.
 #
-# Look at `info.grad_ok` before you trust a gradient. Here the second of two lanes is spun so fast that legendre(3)
+# Look at `info.grad_ok` before you trust a gradient. Here the second of two lanes is spun so fast that variational()
 # finds no root:
 
 # %%
@@ -162,7 +166,7 @@ rod = rods(1)
 
 def spin(failed_gradient):
     """The derivative of the angle after three steps by the start, and info, of two lanes."""
-    how = pbad.Options(dt=0.1, scheme=pbad.legendre(3), failed_gradient=failed_gradient, max_iterations=50)
+    how = pbad.Options(dt=0.1, scheme=pbad.variational(), failed_gradient=failed_gradient, max_iterations=50)
 
     def angle(q, v):
         traj, info = pbad.rollout(rod, pbad.make_state(rod, q, v), n_steps=3, options=how, progress=False)
@@ -171,7 +175,7 @@ def spin(failed_gradient):
     return jax.jit(jax.vmap(jax.jacfwd(angle, has_aux=True)))(jnp.zeros((2, 1)), jnp.array([[1.0], [35.0]]))
 
 
-for choice in ("zero", "nan"):
+for choice in ("zero", "nan") if FULL else ("nan",):
     slope, info = spin(choice)
     print(f"failed_gradient={choice!r}: {np.asarray(slope).ravel()}  status {info.status.tolist()}")
     print("  grad_ok", info.grad_ok.tolist())
@@ -183,8 +187,9 @@ for choice in ("zero", "nan"):
 
 # %%
 how = dataclasses.replace(options, tolerance=None, condition=True)
-_, info = pbad.rollout(model, pbad.make_state(model, START), controls, options=how)
-print(f"condition of Newton's matrix: {float(info.condition.min()):.3g} to {float(info.condition.max()):.3g}")
+if FULL:
+    _, info = pbad.rollout(model, pbad.make_state(model, START), controls, options=how)
+    print(f"condition of Newton's matrix: {float(info.condition.min()):.3g} to {float(info.condition.max()):.3g}")
 
 # %% [markdown]
 # ## 4. Check your own
@@ -204,7 +209,7 @@ class Magnet:
         return pbad.Load(tau=-self.strength * jnp.sin(2 * at.q), dtau_dq=-self.strength * jnp.cos(2 * at.q))
 
 
-if not SMALL:  # it compiles many programs
+if FULL:  # it compiles many programs
     report = pbad.check_gradients(pbad.with_forces(rod, Magnet(jnp.asarray(3.0))), options=pbad.Options(dt=0.02))
     print(report)
     assert report.suspects and not report.ok
@@ -223,6 +228,7 @@ if not SMALL:  # it compiles many programs
 
 # %%
 SECONDS = 2.0 if SMALL else 20.0
+SEEN = 5.0 if FULL else min(SECONDS, 2.5)  # s, of the landscape
 
 
 def sensitivity(dt):
@@ -242,7 +248,7 @@ def sensitivity(dt):
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4.5), layout="constrained")
 for dt, color in ((0.01, "tab:blue"), (0.05, "tab:orange"), (0.1, "tab:red")):
-    if SMALL and dt < 0.1:
+    if not FULL and dt != (0.1 if SMALL else 0.05):
         continue
     at, size = sensitivity(dt)
     left.semilogy(at, size, color=color, label=f"dt = {dt} s")
@@ -258,13 +264,13 @@ landscape = pbad.Options(dt=0.02, scheme=pbad.radau(2))
 @jax.jit
 @jax.vmap
 def tips(q):
-    traj, _ = pbad.rollout(model, pbad.make_state(model, q), n_steps=round(SECONDS / 0.02), options=landscape)
+    traj, _ = pbad.rollout(model, pbad.make_state(model, q), n_steps=round(SEEN / 0.02), options=landscape)
     return -jnp.cos(traj.q[:, 0]) - jnp.cos(traj.q.sum(axis=1))
 
 
-scan = np.linspace(2.0, 2.4, 5 if SMALL else 400)
+scan = np.linspace(2.0, 2.4, 400 if FULL else 5 if SMALL else 100)
 found = tips(jnp.stack([scan, np.full_like(scan, 0.3)], axis=1))
-for seconds in (1.0, 2.0) if SMALL else (1.0, 2.5, 5.0):
+for seconds in (1.0, 2.5, 5.0) if FULL else (1.0, SEEN):
     right.plot(scan, found[:, round(seconds / 0.02) - 1], linewidth=0.8, label=f"after {seconds:g} s")
 right.set(xlabel="first angle at the start (rad)", ylabel="height of the tip (m)")
 right.legend()
@@ -324,7 +330,7 @@ def bounce(time_constant, dt):
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4.5), layout="constrained")
 for time_constant, dt, color in ((0.02, 2e-3, "tab:blue"), (0.005, 2e-3, "tab:red"), (0.005, 2e-4, "tab:green")):
-    if SMALL and time_constant < 0.02:
+    if not FULL and time_constant < 0.02:
         continue
     at, z, slope = bounce(time_constant, dt)
     label = f"time constant {time_constant} s, dt = {dt} s"
@@ -344,12 +350,12 @@ for ax in (left, right):
 plt.show()
 
 # %% [markdown]
-# All three derivatives are those of the computed motion, to ten digits. On soft ground, which the steps resolve, that
-# is nearly the derivative of a hard bounce. On stiff ground the heights are right and the derivative is not: where
-# within a step the ball touches makes a tiny difference to its speed, which changes with every few millimetres of
-# height. For dt = 0.002 s the derivative of the velocity after 0.5 s jumps between −48 and 11.6 as the ball is let go
-# from 0.59 to 0.61 m; its mean is 6.0, that of hard ground 6.26. Smaller steps help slowly. So for optimisation make
-# contacts soft, as soft as the task allows, or average over starts.
+# All three derivatives (two of them of the full run) are those of the computed motion, to ten digits. On soft
+# ground, which the steps resolve, that is nearly the derivative of a hard bounce. On stiff ground the heights are
+# right and the derivative is not: where within a step the ball touches makes a tiny difference to its speed, which
+# changes with every few millimetres of height. For dt = 0.002 s the derivative of the velocity after 0.5 s jumps
+# between −48 and 11.6 as the ball is let go from 0.59 to 0.61 m; its mean is 6.0, that of hard ground 6.26. Smaller
+# steps help slowly. So for optimisation make contacts soft, as soft as the task allows, or average over starts.
 
 # %% [markdown]
 # ## 7. Cost
@@ -383,6 +389,6 @@ def cost(n, steps):
 
 
 print("links  steps   forward (ms)   gradient (ms)   ratio   memory (kB)")
-for n, steps in () if SMALL else ((2, 100), (2, 400), (5, 100)):
+for n, steps in ((2, 100), (2, 400), (5, 100)) if FULL else ():  # optimised, as all is there
     forward, backward, kept = cost(n, steps)
     print(f"{n:5} {steps:6} {1e3 * forward:14.2f} {1e3 * backward:15.2f} {backward / forward:7.2f} {kept / 1e3:13.1f}")

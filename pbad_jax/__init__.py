@@ -2,6 +2,9 @@
 
 Pan & Manocha, "Time Integrating Articulated Body Dynamics Using Position-Based Collocation Methods". Everything here
 is a pure function of pytrees; nothing runs at import, and no JAX setting is touched.
+
+Examples in docstrings speak of `model = pbad.chain(2)`, a `state` of it, `options = pbad.Options(dt=0.05)` and the
+like; docs/before_examples.py has all that stands before them.
 """
 
 from pbad_jax import control, envs, forces, newton_euler

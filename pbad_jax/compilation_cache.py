@@ -35,6 +35,9 @@ def use_compilation_cache(folder: str | os.PathLike | None = None) -> pathlib.Pa
 
     Raises:
         OSError: it cannot be made.
+
+    Example:
+        >>> pbad.use_compilation_cache("programs")  # doctest: +SKIP
     """
     path = default_folder() if folder is None else pathlib.Path(folder)
     path.mkdir(parents=True, exist_ok=True)

@@ -7,3 +7,8 @@ from pbad_jax.dynamics.newton_euler import acceleration, inverse_dynamics, mass_
 from pbad_jax.rollouts.explicit import METHODS, make_step, rollout
 
 __all__ = ["METHODS", "acceleration", "inverse_dynamics", "make_step", "mass_matrix", "rollout"]
+
+
+def __dir__() -> list[str]:
+    """What completion offers: the public names."""
+    return __all__

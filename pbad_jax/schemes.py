@@ -59,6 +59,10 @@ class Scheme:
         d: (m,), rate weights of the history; empty without one.
         history_node: α of the history node, in [-1, 0); 0 without one.
         start: how legendre's history is made from (q, v): "matched" or "linear".
+
+    Example:
+        >>> pbad.radau(2).nodes
+        (0.3333333333333333, 1.0)
     """
 
     name: str
@@ -143,6 +147,10 @@ def radau(stages: int = 2) -> Scheme:
 
     Raises:
         OptionError: for another number.
+
+    Example:
+        >>> pbad.radau(3)
+        <scheme radau3: 3 stages, order 5>
     """
     if isinstance(stages, bool) or not isinstance(stages, numbers.Integral) or stages not in _RADAU_NODES:
         raise OptionError(f"radau({stages!r}): the number of stages must be 1, 2 or 3")
@@ -166,6 +174,10 @@ def legendre(order: int = 2, *, start: str = "matched") -> Scheme:
 
     Warns:
         UserWarning: once, for K = 4 and 5, which are unstable for a band of ω dt.
+
+    Example:
+        >>> pbad.legendre(3)
+        <scheme legendre3: 2 stages, order 2>
     """
     if isinstance(order, bool) or not isinstance(order, numbers.Integral) or not 2 <= order <= 5:
         raise OptionError(f"legendre({order!r}): the order K must be 2, 3, 4 or 5")
@@ -215,6 +227,10 @@ class Dirk:
         name: as on the command line.
         order: order of accuracy of q and v.
         A: (s,s) lower triangular, all diagonal entries equal.
+
+    Example:
+        >>> pbad.dirk(2).A[0][0]
+        0.2928932188134524
     """
 
     name: str
@@ -269,6 +285,10 @@ def dirk(order: int = 2) -> Dirk:
 
     Raises:
         OptionError: for another order.
+
+    Example:
+        >>> pbad.dirk(4)
+        <scheme dirk4: 5 stages in turn, order 4>
     """
     if isinstance(order, bool) or not isinstance(order, numbers.Integral) or order not in _dirk_tables():
         raise OptionError(f"dirk({order!r}): the order must be 2, 3 or 4")
@@ -278,7 +298,12 @@ def dirk(order: int = 2) -> Dirk:
 
 @dataclasses.dataclass(frozen=True)
 class Variational:
-    """The variational scheme: no table, one unknown configuration a step."""
+    """The variational scheme: no table, one unknown configuration a step.
+
+    Example:
+        >>> pbad.Options(dt=0.01, scheme=pbad.variational()).scheme
+        <scheme variational: symplectic, order 2>
+    """
 
     name: str = "variational"
     order: int = 2
@@ -296,6 +321,10 @@ def variational() -> Variational:
     transforms (Marsden and West 2001): ∂I(q_k, ·) is tested at q_k, so the Newton matrix is the mixed atom. Momenta of
     symmetries are exact. Stable only while ω dt < 2, and solvable only while a link turns by less than about a quarter
     turn a step.
+
+    Example:
+        >>> pbad.variational()
+        <scheme variational: symplectic, order 2>
     """
     return Variational()
 

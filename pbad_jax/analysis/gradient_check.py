@@ -51,6 +51,12 @@ class GradientReport:
         slopes: one for every force and kind of argument (positions, velocities, q, v) that it answers to.
         info: how the steps ended; the derivative of a failed or divided step is not that of the motion.
         tolerance: of the relative errors. title: what was rolled out.
+
+    Example:
+        >>> report = pbad.check_gradients(arm, options=pbad.Options(0.05), n_steps=1)
+        >>> report.ok
+        True
+        >>> report.assert_ok()
     """
 
     rows: tuple[GradientRow, ...]
@@ -169,6 +175,11 @@ def check_gradients(
 
     Raises:
         OptionError: no options, or n_steps < 1. StateError: a state or controls that do not fit.
+
+    Example:
+        >>> report = pbad.check_gradients(arm, options=pbad.Options(0.05), n_steps=1)
+        >>> report.ok
+        True
     """
     check_options(options, "check_gradients")
     n_steps = integer(n_steps, "n_steps", 1)

@@ -20,6 +20,11 @@ class Linearization(NamedTuple):
 
     A: (2nv,2nv). B: (2nv,nu). state: the State at the end of the step, about which δx' is measured. info: its StepInfo.
     For legendre x = (δq, δv, δh), h the configuration at the history node: A (3nv,3nv), B (3nv,nu).
+
+    Example:
+        >>> step = pbad.linearize(arm, pbad.make_state(arm, [1.0, 0.0]), options=options)
+        >>> step.A.shape
+        (4, 4)
     """
 
     A: jax.Array
@@ -53,6 +58,11 @@ def linearize(model: Model, state: State, control=None, options: Options | None 
 
     Raises:
         OptionError: no options. StateError: shapes, dtypes, a state of another model.
+
+    Example:
+        >>> A, B, after, info = pbad.linearize(arm, pbad.make_state(arm, [1.0, 0.0]), options=options)
+        >>> A.shape, B.shape, bool(info.ok)
+        ((4, 4), (4, 0), True)
     """
     return _linearize(model, state, control, dt, check_options(options, "linearize"))
 

@@ -39,6 +39,11 @@ class Actuator:
         control_range, force_range: (low, high), None = unlimited.
         in_parent: whether the gear of a ball, or of a free joint's rotation, is in the axes of the body's parent
             instead of its own (MuJoCo's jointinparent).
+
+    Example:
+        >>> driven = pbad.with_actuators(arm, pbad.Actuator("joint0", name="lift", gear=5.0))
+        >>> driven.nu
+        1
     """
 
     joint: str | Mapping[str, float] | tuple | Site
@@ -60,6 +65,10 @@ def with_actuators(model: Model, *actuators: Actuator) -> Model:
 
     Raises:
         ModelError: an unknown or fixed joint, a name that is taken, bad numbers.
+
+    Example:
+        >>> pbad.with_actuators(arm, pbad.Actuator("joint1", name="elbow", gear=10.0)).nu
+        1
     """
     t = model.topology
     links = dict(zip(t.body_names, t.body_link))
@@ -91,6 +100,10 @@ def motors(model: Model, joints: str | Sequence[str] | None = None) -> list[Actu
 
     Raises:
         ModelError: an unknown or fixed joint.
+
+    Example:
+        >>> pbad.with_actuators(arm, *pbad.motors(arm)).nu
+        2
     """
     out = []
     for joint in chosen(model, joints, "motors"):

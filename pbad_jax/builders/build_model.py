@@ -64,6 +64,13 @@ def build_model(
     Raises:
         ModelError: naming the body or joint, the value, the rule and the fix.
         OptionError: for gravity, dtype or fix_inertia.
+
+    Example:
+        >>> upper = pbad.Body("upper", 1.0, (0, 0, -0.5), np.diag([0.08, 0.08, 0.001]), joints=[pbad.Joint("ball")])
+        >>> elbow = pbad.Joint("hinge", (1, 0, 0), name="elbow")
+        >>> lower = dataclasses.replace(upper, name="lower", parent="upper", position=(0, 0, -1), joints=[elbow])
+        >>> pbad.build_model([upper, lower], actuators=[pbad.Actuator("elbow")], name="double")
+        Model('double': 2 bodies, 2 joints, nq=5, nv=4, nu=1, float64)
     """
     dtype = float_dtype(dtype)
     gravity = vector(gravity, 3, "gravity", OptionError)

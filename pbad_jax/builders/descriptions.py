@@ -27,6 +27,11 @@ class Joint:
         limit_time_constant: s; the soft end of a range has the stiffness inertia/limit_time_constant², the inertia
             that the joint feels at q0.
         stick_speed: rad/s or m/s.
+
+    Example:
+        >>> knee = pbad.Joint("hinge", (0, 1, 0), name="knee", damping=0.1, range=(-2.0, 0.0))
+        >>> knee.range
+        (-2.0, 0.0)
     """
 
     type: str
@@ -46,7 +51,12 @@ class Joint:
 
 @dataclasses.dataclass(frozen=True)
 class Geom:
-    """A shape fixed to a body; sizes as in `model.Geometry`, pose in the body's frame."""
+    """A shape fixed to a body; sizes as in `model.Geometry`, pose in the body's frame.
+
+    Example:
+        >>> pbad.Geom("capsule", (0.05, 0.5), (0, 0, -0.5)).type
+        'capsule'
+    """
 
     type: str
     size: Any = (0.0, 0.0, 0.0)
@@ -71,6 +81,12 @@ class Body:
         position, quaternion: the body's frame in its parent's at q = reference; (3,) m and (w,x,y,z).
         joints: what lets it move against its parent, outermost first; none = welded.
         geoms: its shapes.
+
+    Example:
+        >>> hinge = pbad.Joint("hinge", (1, 0, 0))
+        >>> rod = pbad.Body("rod", 1.0, com=(0, 0, -0.5), inertia=np.diag([0.08, 0.08, 0.001]), joints=[hinge])
+        >>> pbad.build_model([rod])
+        Model('model': 1 bodies, 1 joints, nq=1, nv=1, nu=0, float64)
     """
 
     name: str

@@ -26,6 +26,10 @@ def chain(n: int, *, joint: str = "universal", length: float = 1.0, mass: float 
 
     Raises:
         ModelError: n < 1, an unknown joint, or a mass or size that is not positive.
+
+    Example:
+        >>> pbad.chain(3, joint="ball")
+        Model('chain:3': 3 bodies, 3 joints, nq=12, nv=9, nu=0, float64)
     """
     n = integer(n, "chain: n", 1, ModelError)
     if joint not in ("universal", "hinge", "ball"):
@@ -65,6 +69,10 @@ def swimmer(
     Args:
         n: number of links, ≥ 2. length, radius: m. density: kg/m³. dtype: see build_model.
         water: resistance across and along the links, N s/m² per metre (forces.fluid); None, no water.
+
+    Example:
+        >>> pbad.swimmer(3)
+        Model('swimmer': 3 bodies, 3 joints, nq=5, nv=5, nu=2, float64)
     """
     n = integer(n, "swimmer: n", 2, ModelError)
     length, radius, density = (
@@ -104,6 +112,10 @@ def spider(legs: int = 4, *, hips: str = "hinges", gravity=(0.0, 0.0, -9.81), gr
         legs: ≥ 1. gravity: (3,) m/s². dtype: see build_model.
         hips: "hinges", yaw and pitch, or "balls", the paper's, which turn by up to 1 rad.
         ground: whether the plane z = 0 is there to stand on (forces.contact).
+
+    Example:
+        >>> pbad.spider(legs=6).nv
+        24
     """
     legs = integer(legs, "spider: legs", 1, ModelError)
     one_of(hips, ("hinges", "balls"), "spider: hips")

@@ -26,6 +26,10 @@ def with_sites(model: Model, sites: Mapping[str, Site]) -> Model:
 
     Raises:
         ModelError: a name that is taken, an unknown body or volume, bad numbers.
+
+    Example:
+        >>> pbad.with_sites(model, {"tip": pbad.Site("link1", (0, 0, -1))}).sites["tip"].body
+        'link1'
     """
     checked = {name: _site(model, site, f"site {name!r}") for name, site in sites.items()}
     return dataclasses.replace(model, sites=model.sites.plus(checked))
@@ -40,6 +44,10 @@ def with_sensors(model: Model, sensors: Mapping[str, Sensor]) -> Model:
 
     Raises:
         ModelError: a name that is taken, an unknown kind, site, joint, actuator or body, bad numbers.
+
+    Example:
+        >>> pbad.with_sensors(model, {"lift": pbad.Sensor("subtreecom")}).sensors["lift"].kind
+        'subtreecom'
     """
     checked = {name: _sensor(model, sensor, f"sensor {name!r}") for name, sensor in sensors.items()}
     return dataclasses.replace(model, sensors=model.sensors.plus(checked))

@@ -34,6 +34,11 @@ PROJECTIONS = 4  # Newton steps of the bounded problem of one backward step
 class Plan(NamedTuple):
     """actions: (T, na). gains: (T, na, 2nv), by which an action answers (δq, δv) from the plan. states: State (T, ...)
     before each action. total: () the sum of rewards. iterations: () int32. improved: () bool, whether any helped.
+
+    Example:
+        >>> plan = control.ilqr(env, start, jnp.zeros((5, 1)), iterations=2)
+        >>> plan.actions.shape, plan.gains.shape
+        ((5, 1), (5, 1, 2))
     """
 
     actions: jax.Array
@@ -73,6 +78,11 @@ def ilqr(
 
     Raises:
         TaskError: a state that is not one lane, actions that do not fit. OptionError: other rules, a history.
+
+    Example:
+        >>> plan = control.ilqr(env, start, jnp.zeros((5, 1)), iterations=2)
+        >>> int(plan.iterations)
+        2
     """
     actions = checked_plan(env, state, actions, "ilqr")
     if env.rules.repeat > 1 or env.rules.max_delay > 0:

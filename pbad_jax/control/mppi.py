@@ -20,6 +20,11 @@ from pbad_jax.errors import OptionError, TaskError
 class Sampled(NamedTuple):
     """actions: (T, na) the plan. best: () the largest return of the samples. mean: () of all. failed: () int32, lanes
     that a failed step ended; they count with what they had until then.
+
+    Example:
+        >>> found = control.mppi(env, start, jnp.zeros((5, 1)), jax.random.key(1), samples=8)
+        >>> bool(found.best >= found.mean), int(found.failed)
+        (True, 0)
     """
 
     actions: jax.Array
@@ -55,6 +60,11 @@ def mppi(
 
     Raises:
         TaskError: a state that is not one lane, actions that do not fit, unbounded actions. OptionError: numbers.
+
+    Example:
+        >>> found = control.mppi(env, start, jnp.zeros((5, 1)), jax.random.key(1), samples=8)
+        >>> found.actions.shape
+        (5, 1)
     """
     samples = integer(samples, "samples", 2)
     above_zero(noise, "noise of mppi")
@@ -72,7 +82,12 @@ def mppi(
 
 
 def shifted(actions: jax.Array) -> jax.Array:
-    """The plan (T, na) that is left over after its first step; the last action is held."""
+    """The plan (T, na) that is left over after its first step; the last action is held.
+
+    Example:
+        >>> control.shifted(jnp.array([[1.0], [2.0], [3.0]])).ravel()
+        Array([2., 3., 3.], dtype=float64)
+    """
     return jnp.concatenate([actions[1:], actions[-1:]])
 
 

@@ -36,13 +36,22 @@ def total_mass(model: Model, body: str | None = None) -> jax.Array:
 
     Raises:
         ModelError: an unknown body; so do all of these.
+
+    Example:
+        >>> float(pbad.total_mass(model)), float(pbad.total_mass(model, "link1"))
+        (2.0, 1.0)
     """
     return jnp.sum(jnp.asarray(carried_by(model, body), model.dtype) * model.second_moment[:, 3, 3])
 
 
 @with_all_bits
 def center_of_mass(model: Model, state: State, body: str | None = None) -> jax.Array:
-    """(3,) m in the world, of all bodies, or of one with all that it carries; NaN where that has no mass."""
+    """(3,) m in the world, of all bodies, or of one with all that it carries; NaN where that has no mass.
+
+    Example:
+        >>> pbad.center_of_mass(model, state).round(3)
+        Array([ 0.   ,  0.841, -0.54 ], dtype=float64)
+    """
     check_state(model, state)
     mass, first = first_moments(model, transforms.transforms(model, state.q), body)
     return jnp.sum(first, axis=0) / jnp.sum(mass)
@@ -50,7 +59,12 @@ def center_of_mass(model: Model, state: State, body: str | None = None) -> jax.A
 
 @with_all_bits
 def center_of_mass_velocity(model: Model, state: State, body: str | None = None) -> jax.Array:
-    """(3,) m/s in the world; see `center_of_mass`."""
+    """(3,) m/s in the world; see `center_of_mass`.
+
+    Example:
+        >>> pbad.center_of_mass_velocity(model, state).round(3)
+        Array([-0.5,  0. ,  0. ], dtype=float64)
+    """
     check_state(model, state)
     m = motion(model, state)
     mass, first = first_moments(model, m.f.T, body)
@@ -60,7 +74,12 @@ def center_of_mass_velocity(model: Model, state: State, body: str | None = None)
 
 @with_all_bits
 def center_of_mass_jacobian(model: Model, state: State, body: str | None = None) -> jax.Array:
-    """(3,nv) of the centre of mass: times v, its velocity. One column is (m_x v_x + ω_x × ∫ρP)/m of what x moves."""
+    """(3,nv) of the centre of mass: times v, its velocity. One column is (m_x v_x + ω_x × ∫ρP)/m of what x moves.
+
+    Example:
+        >>> (pbad.center_of_mass_jacobian(model, state) @ state.v).round(3)
+        Array([-0.5,  0. ,  0. ], dtype=float64)
+    """
     check_state(model, state)
     _, f = newton_euler.frames(model, state.q)
     mass, first = first_moments(model, f.T, body)
@@ -74,6 +93,11 @@ def centroidal_momentum_matrix(model: Model, state: State) -> Jacobian:
     """`.linear` (3,nv) kg and `.angular` (3,nv) kg m: times v, the momentum and that about the centre of mass.
 
     Orin and Goswami 2008: the composite inertias times the screws, about the centre of mass. Without the armature.
+
+    Example:
+        >>> A = pbad.centroidal_momentum_matrix(model, state)
+        >>> (A.linear @ state.v).round(3)
+        Array([-1.,  0.,  0.], dtype=float64)
     """
     check_state(model, state)
     _, f = newton_euler.frames(model, state.q)

@@ -20,14 +20,24 @@ CHUNK = 1024  # states of a trajectory whose energies are computed at once
 
 @with_all_bits
 def kinetic_energy(model: Model, state: State) -> jax.Array:
-    """½ Σ tr(V M Vᵀ) + ½ armature v² = ½ vᵀ mass_matrix v, J."""
+    """½ Σ tr(V M Vᵀ) + ½ armature v² = ½ vᵀ mass_matrix v, J.
+
+    Example:
+        >>> round(float(pbad.kinetic_energy(model, state)), 3)
+        0.336
+    """
     V = transforms.velocity_field(model, transforms.frames(model, state.q), state.v)
     return 0.5 * jnp.sum(matmul(V, model.second_moment) * V) + 0.5 * jnp.sum(model.armature * state.v**2)
 
 
 @with_all_bits
 def potential_energy(model: Model, state: State) -> jax.Array:
-    """Potential energy of all forces that have one (gravity, springs, contact), J; gravity's is zero at the origin."""
+    """Potential energy of all forces that have one (gravity, springs, contact), J; gravity's is zero at the origin.
+
+    Example:
+        >>> round(float(pbad.potential_energy(model, state)), 3)
+        -10.601
+    """
     return total_potential(model, instant_of(model, state, jnp.zeros(model.nu, model.dtype)))
 
 
@@ -59,14 +69,24 @@ def _energies(model: Model, time: jax.Array, q: jax.Array, v: jax.Array) -> tupl
 
 @with_all_bits
 def linear_momentum(model: Model, state: State) -> jax.Array:
-    """Σ m ċ, (3,) kg m/s."""
+    """Σ m ċ, (3,) kg m/s.
+
+    Example:
+        >>> pbad.linear_momentum(model, state).round(3)
+        Array([-1.,  0.,  0.], dtype=float64)
+    """
     V = transforms.velocity_field(model, transforms.frames(model, state.q), state.v)
     return jnp.sum(matvec(V, model.second_moment[:, :, 3]), axis=0)
 
 
 @with_all_bits
 def angular_momentum(model: Model, state: State) -> jax.Array:
-    """∫ρ P × Ṗ about the world's origin, (3,) kg m²/s."""
+    """∫ρ P × Ṗ about the world's origin, (3,) kg m²/s.
+
+    Example:
+        >>> pbad.angular_momentum(model, state).round(3)
+        Array([0.   , 0.727, 1.132], dtype=float64)
+    """
     f = transforms.frames(model, state.q)
     V = transforms.velocity_field(model, f, state.v)
     return rotations.vee(jnp.sum(matmul(matmul(V, model.second_moment), transpose(f.T)), axis=0))
@@ -77,5 +97,10 @@ def loop_gaps(model: Model, state: State) -> tuple[jax.Array, ...]:
     """By how much every attachment and joint coupling is open, in the order of `model.forces`.
 
     An attachment gives (c,3) for its pairs, m, or for pairs of directions about rad; a coupling (e,) rad or m.
+
+    Example:
+        >>> closed = pbad.with_forces(model, forces.connect(model, "link1", point=(0, 0, -1)))
+        >>> pbad.loop_gaps(closed, state)[0].round(3)
+        Array([[0.   , 1.683, 0.919]], dtype=float64)
     """
     return gaps(model, instant_of(model, state, jnp.zeros(model.nu, model.dtype)))

@@ -107,6 +107,10 @@ def inverse_dynamics(model: Model, state: State, acceleration: jax.Array, contro
 
     Raises:
         StateError: shapes, dtypes, a state of another model (while tracing).
+
+    Example:
+        >>> newton_euler.inverse_dynamics(arm, pbad.make_state(arm, [1.0, 0.0]), jnp.zeros(2)).round(3)
+        Array([16.51 ,  4.127], dtype=float64)
     """
     control = checked(model, state, control)
     acceleration = jnp.asarray(acceleration, model.dtype)
@@ -125,6 +129,11 @@ def mass_matrix(model: Model, q: jax.Array) -> jax.Array:
     Args:
         model: the model.
         q: (nq,) configuration.
+
+    Example:
+        >>> newton_euler.mass_matrix(arm, jnp.zeros(2)).round(3)
+        Array([[2.691, 0.846],
+               [0.846, 0.346]], dtype=float64)
     """
     _, f = frames(model, q)
     return _mass_matrix(model, f.s, spatial_inertia(model, f.T))
@@ -155,6 +164,10 @@ def acceleration(model: Model, state: State, control=None, *, algorithm: str = "
 
     Raises:
         StateError: shapes, dtypes, a state of another model (while tracing). OptionError: another algorithm.
+
+    Example:
+        >>> newton_euler.acceleration(arm, pbad.make_state(arm, [1.0, 0.0])).round(3)
+        Array([-10.304,  13.269], dtype=float64)
     """
     one_of(algorithm, ALGORITHMS, "algorithm", OptionError)
     m = spatial_state(model, state, checked(model, state, control))

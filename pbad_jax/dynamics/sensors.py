@@ -61,6 +61,12 @@ def read_sensors(model: Model, state: State, control=None, acceleration=None) ->
 
     Raises:
         StateError: shapes, dtypes, a state of another model (while tracing).
+
+    Example:
+        >>> sensors = {"tip": pbad.Sensor("framepos", of="hand"), "energy": pbad.Sensor("e_kinetic")}
+        >>> seen = pbad.with_sensors(hand, sensors)
+        >>> {name: x.round(3) for name, x in pbad.read_sensors(seen, pbad.make_state(seen)).items()}
+        {'tip': Array([ 0.,  0., -2.], dtype=float64), 'energy': Array([0.], dtype=float64)}
     """
     look = _Look(model, state, checked(model, state, control), acceleration)
     return {name: _within(s, READERS[s.kind](look, s)) for name, s in model.sensors.items()}

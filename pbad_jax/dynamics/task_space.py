@@ -30,14 +30,25 @@ from pbad_jax.model.state import State, check_state
 
 
 class Rates(NamedTuple):
-    """Velocities or accelerations of n frames in the world's axes, of their origins and of their rotations."""
+    """Velocities or accelerations of n frames in the world's axes, of their origins and of their rotations.
+
+    Example:
+        >>> pbad.body_velocities(model, state).linear.shape
+        (2, 3)
+    """
 
     linear: jax.Array  # (n,3) m/s or m/s²
     angular: jax.Array  # (n,3) rad/s or rad/s²
 
 
 class Jacobian(NamedTuple):
-    """Of one frame: linear @ v is the velocity of its origin, angular @ v its angular velocity, in the world's axes."""
+    """Of one frame: linear @ v is the velocity of its origin, angular @ v its angular velocity, in the world's axes.
+
+    Example:
+        >>> J = pbad.site_jacobian(hand, state, "hand")
+        >>> (J.linear @ state.v).round(3)
+        Array([-1.,  0.,  0.], dtype=float64)
+    """
 
     linear: jax.Array  # (3,nv)
     angular: jax.Array  # (3,nv)
@@ -134,6 +145,11 @@ def site_poses(model: Model, state: State) -> Poses:
 
     Raises:
         StateError: a state of another model, wrong shapes (while tracing); so do all of these.
+
+    Example:
+        >>> pbad.site_poses(hand, pbad.make_state(hand)).position
+        Array([[ 0.,  0., -2.],
+               [ 0.,  1.,  0.]], dtype=float64)
     """
     check_state(model, state)
     world = jnp.eye(4, dtype=model.dtype)[:3]
@@ -143,7 +159,13 @@ def site_poses(model: Model, state: State) -> Poses:
 
 @with_all_bits
 def site_velocities(model: Model, state: State) -> Rates:
-    """Velocities of all sites, in the order of `model.sites`: `.linear` (n,3) m/s, `.angular` (n,3) rad/s."""
+    """Velocities of all sites, in the order of `model.sites`: `.linear` (n,3) m/s, `.angular` (n,3) rad/s.
+
+    Example:
+        >>> pbad.site_velocities(hand, pbad.make_state(hand, v=[0.0, 1.0, 0.0, 0.0])).linear.round(3)
+        Array([[-2.,  0.,  0.],
+               [ 0.,  0.,  0.]], dtype=float64)
+    """
     check_state(model, state)
     return rates_of(placed(model, tuple(model.sites.values())), motion(model, state))
 
@@ -156,6 +178,11 @@ def site_accelerations(model: Model, state: State, acceleration=None) -> Rates:
         model: the model.
         state: q and v.
         acceleration: (nv,) of the joints, as of `newton_euler.acceleration`; None: zero, which gives J̇ v.
+
+    Example:
+        >>> pbad.site_accelerations(hand, pbad.make_state(hand)).linear.round(3)
+        Array([[0., 0., 0.],
+               [0., 0., 0.]], dtype=float64)
     """
     check_state(model, state)
     p = placed(model, tuple(model.sites.values()))
@@ -164,14 +191,26 @@ def site_accelerations(model: Model, state: State, acceleration=None) -> Rates:
 
 @with_all_bits
 def body_velocities(model: Model, state: State) -> Rates:
-    """Velocities of the frames of all bodies, in the file's order: `.linear` (nbody,3), `.angular` (nbody,3)."""
+    """Velocities of the frames of all bodies, in the file's order: `.linear` (nbody,3), `.angular` (nbody,3).
+
+    Example:
+        >>> pbad.body_velocities(model, state).linear.round(3)
+        Array([[ 0. ,  0. ,  0. ],
+               [-0.5,  0. ,  0. ]], dtype=float64)
+    """
     check_state(model, state)
     return rates_of(bodies(model), motion(model, state))
 
 
 @with_all_bits
 def body_accelerations(model: Model, state: State, acceleration=None) -> Rates:
-    """Accelerations of the frames of all bodies, (nbody,3) each; see `site_accelerations`."""
+    """Accelerations of the frames of all bodies, (nbody,3) each; see `site_accelerations`.
+
+    Example:
+        >>> pbad.body_accelerations(model, state).linear.round(2)
+        Array([[ 0.  ,  0.  ,  0.  ],
+               [ 0.  , -0.21,  0.14]], dtype=float64)
+    """
     check_state(model, state)
     m = motion(model, state)
     return second_rates_of(model, bodies(model), m, state.v, joint_acceleration(model, acceleration))
@@ -183,6 +222,12 @@ def site_jacobian(model: Model, state: State, site: str) -> Jacobian:
 
     Raises:
         ModelError: the model has no site of this name.
+
+    Example:
+        >>> pbad.site_jacobian(hand, pbad.make_state(hand), "hand").linear.round(3)
+        Array([[ 0., -2.,  0., -1.],
+               [ 2.,  0.,  1.,  0.],
+               [ 0.,  0.,  0.,  0.]], dtype=float64)
     """
     check_state(model, state)
     p = placed(model, (model.sites.find(site, "site_jacobian"),))
@@ -204,6 +249,11 @@ def body_jacobian(model: Model, state: State, body: str, point=(0.0, 0.0, 0.0)) 
 
     Raises:
         ModelError: the model has no body of this name.
+
+    Example:
+        >>> J = pbad.body_jacobian(model, state, "link1", point=(0, 0, -1))
+        >>> J.linear.shape, J.angular.shape
+        ((3, 4), (3, 4))
     """
     check_state(model, state)
     link = model.topology.body_link[known(body, model.body_names, "body of body_jacobian")]

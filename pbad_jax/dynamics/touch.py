@@ -35,6 +35,11 @@ def contact_forces(model: Model, state: State, control=None) -> jax.Array:
 
     Raises:
         StateError: shapes, dtypes, a state of another model (while tracing).
+
+    Example:
+        >>> touching = pbad.with_forces(ball, forces.contact(ball))
+        >>> pbad.contact_forces(touching, pbad.make_state(touching)).round(1)
+        Array([[ 0. ,  0. ,  0. ,  0. ,  0. , 95.1]], dtype=float64)
     """
     at, n_links = instant_of(model, state, checked(model, state, control)), model.topology.n_links
     field = jnp.zeros((n_links, 3, 4), model.dtype)

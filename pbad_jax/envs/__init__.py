@@ -12,3 +12,8 @@ from pbad_jax.envs.unroll import Transition, unroll
 from pbad_jax.envs.wrap import wrap
 
 __all__ = ["TASKS", "Env", "EnvState", "Metrics", "Moment", "Params", "Task", "Transition", "make", "unroll", "wrap"]
+
+
+def __dir__() -> list[str]:
+    """What completion offers: the public names."""
+    return __all__

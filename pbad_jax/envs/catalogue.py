@@ -44,6 +44,10 @@ def make(
     Raises:
         TaskError: an unknown name; a task whose functions do not fit one another; gymnasium's file is not there.
         OptionError: dt, scheme or options.
+
+    Example:
+        >>> envs.make("pendulum", dt=0.02).dt
+        0.02
     """
     task = _found(task, more)
     if options is None:

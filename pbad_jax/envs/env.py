@@ -20,7 +20,12 @@ from pbad_jax.step.step import make_step
 
 @dataclasses.dataclass(frozen=True)
 class Env:
-    """A task under rules; hashable, so static under jit. Made by `make` and `wrap`; all checks are made there."""
+    """A task under rules; hashable, so static under jit. Made by `make` and `wrap`; all checks are made there.
+
+    Example:
+        >>> env.dt, env.action_size, env.observation_size
+        (0.05, 1, 3)
+    """
 
     rules: Rules
 

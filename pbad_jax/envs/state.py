@@ -9,14 +9,25 @@ from pbad_jax.model.state import State
 
 
 class Params(NamedTuple):
-    """What may differ from lane to lane. `jax.vmap` over it is domain randomisation."""
+    """What may differ from lane to lane. `jax.vmap` over it is domain randomisation.
+
+    Example:
+        >>> params = env.params._replace(model=dataclasses.replace(env.task.model, gravity=env.task.model.gravity / 6))
+        >>> env.reset(jax.random.key(0), params).obs.shape
+        (3,)
+    """
 
     model: Model
     delay: jax.Array  # () int32, control steps by which actions come late; at most the environment's max_delay
 
 
 class Metrics(NamedTuple):
-    """Counts of a lane, over all its episodes; the last four of episodes."""
+    """Counts of a lane, over all its episodes; the last four of episodes.
+
+    Example:
+        >>> start.metrics.steps
+        Array(0, dtype=int32)
+    """
 
     steps: jax.Array  # () int32, control steps
     failed: jax.Array  # () int32, steps of the simulation that were not solved
@@ -44,6 +55,10 @@ class EnvState(NamedTuple):
         metrics: counts.
         goal: what the task drew for this episode.
         late: (max_delay + 1, na) the last actions, the newest first.
+
+    Example:
+        >>> start.obs.shape, bool(start.terminated)
+        ((3,), False)
     """
 
     sim: State

@@ -18,6 +18,11 @@ class Moment(NamedTuple):
     """What a task looks at: a step, from `before` to `sim`. At the start of an episode both are one, and u is zero.
 
     A step that failed has its last good state for `sim`.
+
+    Example:
+        >>> upright = dataclasses.replace(env.task, reward=lambda m: -jnp.sum(m.sim.q**2))
+        >>> envs.make(upright).action_size
+        1
     """
 
     model: Model
@@ -61,6 +66,19 @@ class Task:
         low, high: (na,) bounds of the actions; None: the control ranges of the actuators.
         dt: s, of a control step. scheme: of the integration. time_limit: control steps of an episode.
         name: for messages.
+
+    Example:
+        >>> swing = envs.Task(
+        ...     pbad.with_actuators(arm, *pbad.motors(arm)),
+        ...     start=lambda model, key: pbad.make_state(model, q=0.1 * jax.random.normal(key, (2,))),
+        ...     observe=lambda m: jnp.concatenate([m.sim.q, m.sim.v]),
+        ...     reward=lambda m: -jnp.sum(m.sim.q**2),
+        ...     low=-1.0 * np.ones(2),
+        ...     high=np.ones(2),
+        ...     name="swing",
+        ... )
+        >>> envs.make(swing).observation_size
+        4
     """
 
     model: Model

@@ -25,6 +25,12 @@ class Transition(NamedTuple):
     obs: (nobs,) what the policy saw. action: (na,). extras: what else the policy returned. reward: (). terminated,
     truncated: () bool. next_obs: (nobs,) what was seen after it, before a reset: bootstrap from it where the episode
     was not terminated. info: of EnvState, without its "final_obs", which is `next_obs`.
+
+    Example:
+        >>> starts = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 8))
+        >>> ends, rows = envs.unroll(env, jnp.zeros((8, 5, 1)), None, starts, 5)
+        >>> rows.reward.shape
+        (8, 5)
     """
 
     obs: jax.Array
@@ -93,6 +99,12 @@ def unroll(
     Raises:
         TaskError: no lanes, an action that does not fit, params of another model, a population of another size.
         OptionError: length, tile, schedule.
+
+    Example:
+        >>> starts = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 8))
+        >>> ends, rows = envs.unroll(env, lambda p, obs, key: (-p * obs[-1:], None), 0.1, starts, 5)
+        >>> rows.action.shape, int(ends.metrics.failed.sum())
+        ((8, 5, 1), 0)
     """
     if not isinstance(env, Env):
         raise OptionError(f"unroll: env is {type(env).__name__}; wanted what make() returns")

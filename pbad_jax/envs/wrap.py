@@ -29,6 +29,11 @@ def wrap(
 
     Raises:
         OptionError: another value than these.
+
+    Example:
+        >>> limited = envs.wrap(env, time_limit=200, autoreset="same_step", repeat=2)
+        >>> limited.dt
+        0.1
     """
     given = {"time_limit": time_limit, "autoreset": autoreset, "repeat": repeat}
     given |= {"failed_step": failed_step, "max_delay": max_delay}

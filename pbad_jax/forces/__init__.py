@@ -124,3 +124,8 @@ __all__ = [
     "weld",
     "wrench",
 ]
+
+
+def __dir__() -> list[str]:
+    """What completion offers: the public names."""
+    return __all__

@@ -32,7 +32,13 @@ from pbad_jax.model.model import Model
 )
 @dataclasses.dataclass(frozen=True)
 class Attachment:
-    """Pairs of generalised points on two links, held together; made by `connect` and `weld`."""
+    """Pairs of generalised points on two links, held together; made by `connect` and `weld`.
+
+    Example:
+        >>> held = forces.connect(model, "link0", "link1", stiffness=100.0, damping=1.0)
+        >>> held.links
+        ((1, 3),)
+    """
 
     u: jax.Array  # (c,2,4)
     stiffness: jax.Array  # (c,) N/m, or N m for directions
@@ -72,7 +78,13 @@ class Attachment:
 )
 @dataclasses.dataclass(frozen=True)
 class Anchor:
-    """The same with one side fixed in the world at `target`; made by `connect` and `weld`."""
+    """The same with one side fixed in the world at `target`; made by `connect` and `weld`.
+
+    Example:
+        >>> anchor = forces.connect(model, "link1", point=(0, 0, -1), stiffness=100.0, damping=1.0)
+        >>> anchor.target
+        Array([[ 0.,  0., -2.]], dtype=float64)
+    """
 
     u: jax.Array  # (c,4)
     target: jax.Array  # (c,3) m, or directions
@@ -120,6 +132,11 @@ def connect(
 
     Raises:
         ModelError: unknown bodies, a body with itself, bad numbers.
+
+    Example:
+        >>> looped = pbad.with_forces(model, forces.connect(model, "link1", point=(0, 0, -1)))
+        >>> pbad.loop_gaps(looped, pbad.make_state(looped))[0].round(3)
+        Array([[0., 0., 0.]], dtype=float64)
     """
     return _attach(model, body, other, point, other_point, (), how)
 
@@ -130,6 +147,11 @@ def weld(
     """Two bodies, or a body and the world, as one, in the relative pose that they have at q0; see `connect`.
 
     lever: m; the rotational stiffness is that of the point times lever².
+
+    Example:
+        >>> firm = pbad.with_forces(model, forces.weld(model, "link0", "link1"))
+        >>> len(pbad.loop_gaps(firm, pbad.make_state(firm)))
+        1
     """
     return _attach(model, body, other, point, other_point, (checks.above_zero(lever, "lever of the weld"),), how)
 

@@ -69,7 +69,13 @@ ROUND = ("sphere", "capsule")
 )
 @dataclasses.dataclass(frozen=True)
 class BodyContact:
-    """Contact of c pairs of spheres or capsules; see the module. Made by `body_contact`. It couples links."""
+    """Contact of c pairs of spheres or capsules; see the module. Made by `body_contact`. It couples links.
+
+    Example:
+        >>> pair = forces.body_contact(model, [("link0", "link1")])
+        >>> type(pair).__name__, pair.at
+        ('BodyContact', 'step')
+    """
 
     u: jax.Array  # (c,4,4) centre (p, 1) and half axis (h, 0) of the first, and of the second, in their links' frames
     radius: jax.Array  # (c,2) m
@@ -298,6 +304,11 @@ def body_contact(
     Raises:
         ModelError: unknown bodies, bodies without spheres and capsules, bodies that cannot move against one another, no
             pairs or the same twice, negative or zero values.
+
+    Example:
+        >>> touching = pbad.with_forces(model, forces.body_contact(model, [("link0", "link1")], friction=0.5))
+        >>> type(touching.forces[-1]).__name__
+        'BodyContact'
     """
     if not pairs:
         raise ModelError("body_contact: pairs is empty; give pairs of names, [('thigh', 'shin')]")

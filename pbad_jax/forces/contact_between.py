@@ -51,6 +51,11 @@ def contact_between(
     Raises:
         ModelError: unknown bodies, bodies without shapes that touch, bodies that cannot move against one another, no
             pairs or the same twice, negative or zero values, flat meshes.
+
+    Example:
+        >>> laws = forces.contact_between(model, [("link0", "link1")])
+        >>> [type(law).__name__ for law in laws]
+        ['BodyContact']
     """
     if not pairs:
         raise ModelError("contact_between: pairs is empty; give pairs of names, [('thigh', 'shin')]")

@@ -22,6 +22,11 @@ class ContactPoints:
         radius: (c,) m.
         friction: (c,) μ.
         names: the body of each.
+
+    Example:
+        >>> points = forces.contact_points(ball)
+        >>> points.names, points.radius
+        (('bead',), array([0.1]))
     """
 
     links: tuple[int, ...]
@@ -50,6 +55,10 @@ def points_on(model: Model, body: str, position, *, radius=0.0, friction: float 
 
     Raises:
         ModelError: an unknown body, a wrong shape, a negative radius or friction.
+
+    Example:
+        >>> forces.points_on(model, "link1", (0, 0, -1), radius=0.05).radius
+        array([0.05])
     """
     link = model.topology.body_link[checks.known(body, model.body_names, "body of a contact point")]
     p = np.atleast_2d(checks.array(position, f"contact points on {body!r}", "(c, 3) numbers"))
@@ -86,6 +95,12 @@ def joined(*parts: ContactPoints) -> ContactPoints:
 
     Raises:
         ModelError: nothing to join, or something that is not ContactPoints.
+
+    Example:
+        >>> tip = forces.points_on(model, "link1", (0, 0, -1), radius=0.05)
+        >>> two = forces.joined(forces.points_on(model, "link0", (0, 0, 0)), tip)
+        >>> two.names
+        ('link0', 'link1')
     """
     if not parts:
         raise ModelError("joined: there is nothing to join; give it one or more ContactPoints")
@@ -112,6 +127,10 @@ def contact_points(model: Model, *, geoms: list[int] | None = None, mesh_points:
 
     Raises:
         ModelError: mesh_points below 4, or an index that no shape has.
+
+    Example:
+        >>> forces.contact_points(model).names
+        ('link0', 'link0', 'link1', 'link1')
     """
     if not isinstance(mesh_points, int) or mesh_points < 4:
         raise ModelError(f"mesh_points is {mesh_points!r}; it must be an integer ≥ 4")

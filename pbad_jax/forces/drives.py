@@ -38,7 +38,14 @@ from pbad_jax.model.model import Model
 )
 @dataclasses.dataclass(frozen=True)
 class Actuation:
-    """Actuators of single hinges and slides: n of them, each with its control u[u_index]."""
+    """Actuators of single hinges and slides: n of them, each with its control u[u_index].
+
+    Example:
+        >>> driven = pbad.with_actuators(arm, *pbad.motors(arm))
+        >>> stronger = dataclasses.replace(driven.forces[-1], gear=3 * driven.forces[-1].gear)
+        >>> stronger.gear
+        Array([3., 3.], dtype=float64)
+    """
 
     gear: jax.Array  # (n,)
     gain: jax.Array  # (n,)
@@ -85,6 +92,12 @@ class VectorActuation:
 
     `gear` has three places for sliding and hinges, three for a ball: those of a ball or of a free joint's rotation are
     in the body's axes, or in those of its parent; a joint does not look at the others.
+
+    Example:
+        >>> balls = pbad.chain(1, joint="ball")
+        >>> turned = pbad.with_actuators(balls, pbad.Actuator("joint0", name="turn", gear=(1, 0, 0)))
+        >>> turned.forces[-1].gear
+        Array([[0., 0., 0., 1., 0., 0.]], dtype=float64)
     """
 
     gear: jax.Array  # (n,6)
@@ -203,6 +216,12 @@ class PDDrive:
     """τ = clip(−kp d − kd v) of k degrees of freedom, d from `target` to q, a rotation vector on balls.
 
     Made by `pd_drive`. Every number is a leaf: learn the gains, move the target, by `dataclasses.replace`.
+
+    Example:
+        >>> drive = forces.pd_drive(arm, None, kp=20.0, kd=2.0, target=[0.5, -0.5])
+        >>> moved = dataclasses.replace(drive, target=jnp.array([0.0, 0.0]))
+        >>> drive.kp
+        Array([20., 20.], dtype=float64)
     """
 
     kp: jax.Array  # (k,) N/m or N m/rad
@@ -249,6 +268,11 @@ def pd_drive(model: Model, joints: str | Sequence[str] | None, kp, kd, *, target
 
     Raises:
         ModelError: an unknown or fixed joint, a negative gain, wrong shapes, NaN.
+
+    Example:
+        >>> held = pbad.with_forces(arm, forces.pd_drive(arm, ["joint0"], kp=50.0, kd=5.0, target=[0.3]))
+        >>> held.forces[-1].target
+        Array([0.3], dtype=float64)
     """
     which = chosen(model, joints, "pd_drive")
     q = [i for j in which for i in range(j.q, j.q + j.nq)]
@@ -330,7 +354,12 @@ def _target(x, which: list[JointInfo], size: int) -> np.ndarray:
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["tau"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class JointForce:
-    """A constant generalised force; a leaf, so it can be learnt, or set anew at every step."""
+    """A constant generalised force; a leaf, so it can be learnt, or set anew at every step.
+
+    Example:
+        >>> forces.joint_force(arm, [1.0, 0.0]).tau
+        Array([1., 0.], dtype=float64)
+    """
 
     tau: jax.Array  # (nv,) N or N m
 
@@ -351,5 +380,10 @@ def joint_force(model: Model, tau) -> JointForce:
 
     Raises:
         ModelError: a wrong length, NaN.
+
+    Example:
+        >>> pushed = pbad.with_forces(arm, forces.joint_force(arm, [1.0, 0.0]))
+        >>> newton_euler.acceleration(pushed, pbad.make_state(pushed)).round(3)
+        Array([ 1.607, -3.933], dtype=float64)
     """
     return JointForce(jnp.asarray(checks.vector(tau, model.nv, "tau of joint_force"), model.dtype))

@@ -18,7 +18,14 @@ from pbad_jax.model.model import Model
 )
 @dataclasses.dataclass(frozen=True)
 class Wrench:
-    """A force and a torque on one body, in the world's axes or turning with the body; leaves, so they can be learnt."""
+    """A force and a torque on one body, in the world's axes or turning with the body; leaves, so they can be learnt.
+
+    Example:
+        >>> push = forces.wrench(model, "link1", force=(0, 1, 0))
+        >>> harder = dataclasses.replace(push, force=3 * push.force)
+        >>> harder.force
+        Array([0., 3., 0.], dtype=float64)
+    """
 
     u: jax.Array  # (1,4,4) the point (p, 1) and three directions (e, 0)
     force: jax.Array  # (3,) N
@@ -51,6 +58,11 @@ def wrench(
 
     Raises:
         ModelError: an unknown body or frame, bad numbers.
+
+    Example:
+        >>> windy = pbad.with_forces(ball, forces.wrench(ball, "bead", force=(2, 0, 0)))
+        >>> newton_euler.acceleration(windy, pbad.make_state(windy))[:3].round(3)
+        Array([ 2.  ,  0.  , -9.81], dtype=float64)
     """
     link = model.topology.body_link[checks.known(body, model.body_names, "body of the wrench")]
     M = checks.of_model(model, "second_moment")[link]

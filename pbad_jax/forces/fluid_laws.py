@@ -33,6 +33,10 @@ class Drag:
     """Linear drag in proportion to mass: a force −c ρ Ṗ on every point, c = `rate` (1/s).
 
     What falls freely ends at g/c. It is isotropic and in proportion to mass, so it cannot propel a swimmer.
+
+    Example:
+        >>> forces.drag(0.1).rate
+        Array(0.1, dtype=float64, weak_type=True)
     """
 
     rate: jax.Array  # () 1/s
@@ -56,6 +60,10 @@ def drag(rate: float) -> Drag:
 
     Raises:
         ModelError: a negative rate.
+
+    Example:
+        >>> pbad.with_forces(model, forces.drag(0.1)).forces[-1].at
+        'stages'
     """
     return Drag(jnp.asarray(checks.at_least_zero(rate, "rate of drag", "or it makes energy")))
 
@@ -69,6 +77,10 @@ class Fluid:
 
     Each cluster is one rod: two Gauss points, which integrate a rigid rod exactly, and its direction. With c_n > c_t a
     travelling wave swims (Gray and Hancock 1955).
+
+    Example:
+        >>> forces.fluid(model, normal=2.0, tangential=1.0).normal
+        Array(2., dtype=float64)
     """
 
     u: jax.Array  # (c,3,4) two points and the axis (t, 0)
@@ -111,6 +123,11 @@ def fluid(model: Model, normal: float = 2.0, tangential: float = 1.0, *, bodies=
 
     Raises:
         ModelError: a negative coefficient, an unknown body, or nothing slender.
+
+    Example:
+        >>> wet = pbad.with_forces(model, forces.fluid(model, normal=2.0))
+        >>> wet.forces[-1].length
+        Array([1.1, 1.1], dtype=float64)
     """
     c_n = checks.at_least_zero(normal, "normal of fluid", "or it makes energy")
     c_t = checks.at_least_zero(tangential, "tangential of fluid", "or it makes energy")
@@ -146,6 +163,10 @@ class InertiaBoxes:
 
     In the box's axes, with sides b: −½ ρ b_j b_k |v_i| v_i and −ρ b_i (b_j⁴ + b_k⁴) |ω_i| ω_i/64, and with the
     viscosity β, −3π β d v and −π β d³ ω, d the mean side. Each cluster is the centre of mass and three directions.
+
+    Example:
+        >>> forces.inertia_boxes(ball, density=1.2, viscosity=2e-5).density
+        Array(1.2, dtype=float64)
     """
 
     u: jax.Array  # (c,4,4) the centre (p, 1) and the box's axes (e, 0)
@@ -182,6 +203,11 @@ def inertia_boxes(model: Model, density: float, viscosity: float, wind=(0.0, 0.0
 
     Args:
         model: the model. density: kg/m³ and viscosity: Pa s, ≥ 0. wind: (3,) m/s.
+
+    Example:
+        >>> aired = pbad.with_forces(ball, forces.inertia_boxes(ball, density=1.2, viscosity=2e-5, wind=(1, 0, 0)))
+        >>> aired.forces[-1].wind
+        Array([1., 0., 0.], dtype=float64)
     """
     rho = checks.at_least_zero(density, "density of the fluid", "or it makes energy")
     beta = checks.at_least_zero(viscosity, "viscosity of the fluid", "or it makes energy")

@@ -49,7 +49,12 @@ class Guide(NamedTuple):
 
 
 class Start(NamedTuple):
-    """The start of the step, time k."""
+    """The start of the step, time k.
+
+    Example:
+        >>> at.start.q, at.dt
+        (Array([1., 0., 0., 0.], dtype=float64), Array(1., dtype=float64))
+    """
 
     q: jax.Array  # (nq,)
     v: jax.Array  # (nv,)
@@ -65,7 +70,12 @@ class Start(NamedTuple):
 )
 @dataclasses.dataclass(frozen=True)
 class Instant:
-    """Where a force is evaluated: one instant of one lane."""
+    """Where a force is evaluated: one instant of one lane.
+
+    Example:
+        >>> at.q, at.time
+        (Array([1., 0., 0., 0.], dtype=float64), Array(0., dtype=float64))
+    """
 
     q: jax.Array  # (nq,) rad, m
     v: jax.Array  # (nv,) rad/s, m/s: the rates of the scheme at this stage, or the mean rates of the step
@@ -101,6 +111,14 @@ class PointForces:
         modelled: (c,n,3) N, what the next linear model has for `force`, or None for the same; see `Guide`.
         curving: (c,n,3) N, the force whose product with the curvature of P(q) the matrix has, or None for `force`.
         where: (c,n) instead of `links`, where only a step knows the links of its points; they couple links.
+
+    Example:
+        >>> tip = jnp.array([[[0.0, 0.0, -1.0, 1.0]]])
+        >>> (pull,) = forces.point_forces(at, (1,), tip, lambda P, V: -3.0 * V).point_forces
+        >>> pull.force.shape, pull.df_dV[0, 0, :, 0, :]
+        ((1, 1, 3), Array([[-3., -0., -0.],
+               [-0., -3., -0.],
+               [-0., -0., -3.]], dtype=float64))
     """
 
     links: tuple
@@ -124,7 +142,12 @@ class PointForces:
 
 
 class Load(NamedTuple):
-    """What a force adds; None where it has nothing to say."""
+    """What a force adds; None where it has nothing to say.
+
+    Example:
+        >>> forces.Load(tau=jnp.array([0.0, -2.0]), dtau_dq=jnp.zeros(2)).tau
+        Array([ 0., -2.], dtype=float64)
+    """
 
     field: jax.Array | None = None  # (N,3,4) ∂Q/∂T
     tau: jax.Array | None = None  # (nv,) N or N m
@@ -158,6 +181,12 @@ def point_forces(at: Instant, links: tuple, u: jax.Array, law: Callable, *parame
         u: (c,n,4) points in their links' frames.
         law: `(P (n,3) m, V (n,3) m/s, *parameters) -> forces (n,3) N`, of one cluster.
         *parameters: arrays with a leading axis of clusters, or scalars.
+
+    Example:
+        >>> tip = jnp.array([[[0.0, 0.0, -1.0, 1.0]]])
+        >>> load = forces.point_forces(at, (1,), tip, lambda P, V, k: -k * P, 100.0)
+        >>> load.point_forces[0].force.round(2)
+        Array([[[ -0.  , -84.15,  54.03]]], dtype=float64)
     """
     where = each_link(links, u)
     P, V = place(at.T, where, u), place(at.V, where, u)
@@ -171,7 +200,12 @@ def point_forces(at: Instant, links: tuple, u: jax.Array, law: Callable, *parame
 
 
 def total_load(model: Model, at: Instant, where: str | None = None) -> Load:
-    """The sum of the model's forces that act at the "stages", or once a "step"; None, of all."""
+    """The sum of the model's forces that act at the "stages", or once a "step"; None, of all.
+
+    Example:
+        >>> forces.total_load(model, at).field.shape
+        (4, 3, 4)
+    """
     total, duals = Load(), []
     for k, force in enumerate(model.forces):
         if where is not None and acts_at(force) != where:
@@ -291,7 +325,12 @@ def _hot(links: np.ndarray | jax.Array, n_links: int, like: jax.Array) -> jax.Ar
 
 
 def total_potential(model: Model, at: Instant) -> jax.Array:
-    """Potential energy of all forces that have one, J."""
+    """Potential energy of all forces that have one, J.
+
+    Example:
+        >>> round(float(forces.total_potential(model, at)), 3)
+        -10.601
+    """
     parts = [f.potential(model, of_force(at, k)) for k, f in enumerate(model.forces) if hasattr(f, "potential")]
     return sum(parts, jnp.zeros((), model.dtype))
 
@@ -326,6 +365,17 @@ class Force(Protocol):
                                        is None, at an instant by itself, a force has to look for it
         dual(model)                    arrays: what `load` finds in `at.guide.dual` at the first iterate of a solve
         describe(model)                (its name, on how much of the model it acts), two strings for `pbad-jax info`
+
+    Example:
+        >>> @jax.tree_util.register_dataclass
+        ... @dataclasses.dataclass(frozen=True)
+        ... class Cubic:
+        ...     strength: jax.Array
+        ...     def load(self, model, at):
+        ...         return forces.Load(tau=-self.strength * at.q**3, dtau_dq=-3 * self.strength * at.q**2)
+        >>> springy = pbad.with_forces(model, Cubic(jnp.asarray(5.0)))
+        >>> forces.total_load(springy, at).tau
+        Array([-5., -0., -0., -0.], dtype=float64)
     """
 
     def load(self, model: Model, at: Instant) -> Load:
@@ -345,7 +395,13 @@ def acts_at(force: Force) -> str:
 
 
 def is_conservative(force: Force) -> bool:
-    """Whether the force is minus the gradient of its `potential`, no more."""
+    """Whether the force is minus the gradient of its `potential`, no more.
+
+    Example:
+        >>> spring = forces.joint_polynomial(arm, stiffness=(0.0, 2.0))
+        >>> forces.is_conservative(spring), forces.is_conservative(forces.drag(0.1))
+        (True, False)
+    """
     return hasattr(force, "potential") and getattr(force, "conservative", True)
 
 

@@ -21,7 +21,12 @@ from pbad_jax.model.model import Model
 @functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Gravity:
-    """Uniform gravity, `model.gravity` (m/s²): Q = −Σ_l g · ∫ρ P. Linear in T, so it has no curvature."""
+    """Uniform gravity, `model.gravity` (m/s²): Q = −Σ_l g · ∫ρ P. Linear in T, so it has no curvature.
+
+    Example:
+        >>> [type(force).__name__ for force in model.forces]
+        ['Gravity']
+    """
 
     def load(self, model: Model, at: Instant) -> Load:
         """∂Q/∂T^l = −g [∫ρp; m]ᵀ."""
@@ -43,6 +48,11 @@ class JointSpring:
 
     A free joint's translation is sprung per axis, its rotation as a ball, both as in MuJoCo. On a ball the three
     stiffnesses must be equal for the energy to exist; `build_model` makes them so.
+
+    Example:
+        >>> law = next(force for force in felt.forces if isinstance(force, forces.JointSpring))
+        >>> law.stiffness
+        Array([2.], dtype=float64)
     """
 
     stiffness: jax.Array  # (nv,) N/m or N m/rad
@@ -73,7 +83,13 @@ def difference_slope(model: Model, weight: jax.Array, d: jax.Array) -> jax.Array
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["coefficient"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class JointDamping:
-    """Linear joint damping, τ = −d v; independent of dt."""
+    """Linear joint damping, τ = −d v; independent of dt.
+
+    Example:
+        >>> law = next(force for force in felt.forces if isinstance(force, forces.JointDamping))
+        >>> law.coefficient
+        Array([0.3], dtype=float64)
+    """
 
     coefficient: jax.Array  # (nv,) N s/m or N m s/rad
 
@@ -92,6 +108,11 @@ class JointFriction:
     """Dry friction, τ = −f v/√(v² + s²): f above the stick speed s, viscous below; independent of dt.
 
     Held against a torque τ < f a joint creeps at s τ/√(f² − τ²).
+
+    Example:
+        >>> law = next(force for force in felt.forces if isinstance(force, forces.JointFriction))
+        >>> law.loss
+        Array([0.1], dtype=float64)
     """
 
     loss: jax.Array  # (nv,) N or N m
@@ -126,6 +147,11 @@ class JointLimit:
     """Soft ends of the joints' ranges: k ramp(x) g(1 + χ ẋ) for an excess x; ramp and g as in regularised.py.
 
     Hinges and slides: x beyond `range`. Balls: x of the whole rotation's angle beyond `angle`, without damping.
+
+    Example:
+        >>> law = next(force for force in felt.forces if isinstance(force, forces.JointLimit))
+        >>> law.range
+        Array([[-1.,  1.]], dtype=float64)
     """
 
     range: jax.Array  # (nv,2) rad or m, ±inf = free; not used on balls
@@ -232,6 +258,20 @@ class JointCoupling:
 
     MuJoCo's joint equality and URDF's mimic. An index of −1 for the second joint holds the first one still.
     τ = −(k gap + d ġap) ∂gap/∂q.
+
+    Example:
+        >>> text = '''
+        ... <mujoco>
+        ...   <worldbody>
+        ...     <body><joint name="a"/><geom size="0.1"/></body>
+        ...     <body><joint name="b"/><geom size="0.1"/></body>
+        ...   </worldbody>
+        ...   <equality><joint joint1="a" joint2="b" polycoef="0 2 0 0 0"/></equality>
+        ... </mujoco>
+        ... '''
+        >>> law = next(force for force in pbad.load(text).forces if isinstance(force, forces.JointCoupling))
+        >>> law.polynomial
+        Array([[0., 2., 0., 0., 0.]], dtype=float64)
     """
 
     offset: jax.Array  # (e,2) rad or m

@@ -21,7 +21,12 @@ from pbad_jax.model.model import Model
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["D"], meta_fields=["at"])
 @dataclasses.dataclass(frozen=True)
 class PaperDrag:
-    """Q = D ∫ρ ‖(P_{k+1} − P_k)/dt‖², appendix A: D/dt² (I(q,q) − 2 I(q,q_k) + I(q_k,q_k))."""
+    """Q = D ∫ρ ‖(P_{k+1} − P_k)/dt‖², appendix A: D/dt² (I(q,q) − 2 I(q,q_k) + I(q_k,q_k)).
+
+    Example:
+        >>> forces.paper_drag(0.1).at
+        'stages'
+    """
 
     D: jax.Array  # () s
     at: str = "stages"
@@ -39,7 +44,12 @@ class PaperDrag:
 )
 @dataclasses.dataclass(frozen=True)
 class PaperContact:
-    """Q = D₁ d² + D₂ d² ‖Π (P_{k+1} − P_k)/dt‖², with the depth d and the projection Π on the tangents at P_{k+1}."""
+    """Q = D₁ d² + D₂ d² ‖Π (P_{k+1} − P_k)/dt‖², with the depth d and the projection Π on the tangents at P_{k+1}.
+
+    Example:
+        >>> forces.paper_contact(ball, 1000.0).D1
+        Array(1000., dtype=float64)
+    """
 
     surface: Any
     u: jax.Array  # (c,4)
@@ -78,19 +88,34 @@ class PaperContact:
 
 
 def paper_drag(D: float) -> PaperDrag:
-    """The paper's drag, D ≥ 0 in s (its D times the density); its strength depends on dt. Prefer `drag`."""
+    """The paper's drag, D ≥ 0 in s (its D times the density); its strength depends on dt. Prefer `drag`.
+
+    Example:
+        >>> pbad.with_forces(model, forces.paper_drag(0.1)).forces[-1].D
+        Array(0.1, dtype=float64)
+    """
     return PaperDrag(jnp.asarray(checks.at_least_zero(D, "D of paper_drag", "or it makes energy")))
 
 
 def paper_contact(model: Model, D1: float, surface: Any = None, *, points: ContactPoints | None = None) -> PaperContact:
-    """The paper's penalty D₁ d², D₁ > 0 in N/m, without friction. Prefer `contact`."""
+    """The paper's penalty D₁ d², D₁ > 0 in N/m, without friction. Prefer `contact`.
+
+    Example:
+        >>> forces.paper_contact(ball, 1000.0, forces.half_space()).D1
+        Array(1000., dtype=float64)
+    """
     return _paper(model, checks.above_zero(D1, "D1 of paper_contact"), 0.0, surface, points)
 
 
 def paper_friction(
     model: Model, D2: float, surface: Any = None, *, points: ContactPoints | None = None
 ) -> PaperContact:
-    """The paper's friction D₂ d² ‖Π ΔP/dt‖², D₂ > 0 in N s²/m³, beside `paper_contact`. Prefer `contact`."""
+    """The paper's friction D₂ d² ‖Π ΔP/dt‖², D₂ > 0 in N s²/m³, beside `paper_contact`. Prefer `contact`.
+
+    Example:
+        >>> forces.paper_friction(ball, 10.0).D2
+        Array(10., dtype=float64)
+    """
     return _paper(model, 0.0, checks.above_zero(D2, "D2 of paper_friction"), surface, points)
 
 

@@ -20,7 +20,12 @@ from pbad_jax.model.model import Model
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["share"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class GravityCompensation:
-    """A share of the weight of some links, carried by a force against gravity; made by `gravity_compensation`."""
+    """A share of the weight of some links, carried by a force against gravity; made by `gravity_compensation`.
+
+    Example:
+        >>> forces.gravity_compensation(model, {"link0": 1.0}).share
+        Array([0., 1., 0., 0.], dtype=float64)
+    """
 
     share: jax.Array  # (N,) 1: weightless
 
@@ -43,6 +48,11 @@ def gravity_compensation(model: Model, share: Mapping[str, float]) -> GravityCom
 
     Raises:
         ModelError: an unknown body, no finite number.
+
+    Example:
+        >>> light = pbad.with_forces(model, forces.gravity_compensation(model, {"link0": 1.0, "link1": 1.0}))
+        >>> abs(round(float(pbad.potential_energy(light, state)), 6))
+        0.0
     """
     out = np.zeros(model.topology.n_links)
     for name, x in share.items():
@@ -59,6 +69,11 @@ class JointPolynomial:
     """What springs and dampers have beyond their linear part, τ = −p₁ x² − p₂ x³ − d₁ v|v| − d₂ v³, as MuJoCo's.
 
     x is the difference from `rest` to q of hinges and slides; others have no such springs. By `joint_polynomial`.
+
+    Example:
+        >>> forces.joint_polynomial(arm, "joint0", stiffness=(0.0, 2.0)).stiffness
+        Array([[0., 2.],
+               [0., 0.]], dtype=float64)
     """
 
     stiffness: jax.Array  # (nv,2) p₁, p₂: N/m², N/m³ or N m/rad², N m/rad³
@@ -100,6 +115,12 @@ def joint_polynomial(
     Raises:
         ModelError: an unknown or fixed joint, a spring on a joint that is neither hinge nor slide, negative damping,
             bad numbers.
+
+    Example:
+        >>> spring = forces.joint_polynomial(arm, "joint1", stiffness=(0.0, 2.0), damping=(0.1, 0.0))
+        >>> stiff = pbad.with_forces(arm, spring)
+        >>> type(stiff.forces[-1]).__name__
+        'JointPolynomial'
     """
     what, which = "joint_polynomial", chosen(model, joints, "joint_polynomial")
     k, d = (_rows(x, len(which), f"{n} of {what}") for x, n in ((stiffness, "stiffness"), (damping, "damping")))

@@ -87,7 +87,15 @@ class Planes(NamedTuple):
 )
 @dataclasses.dataclass(frozen=True)
 class ShapeContact:
-    """Contact of c pairs of g shapes; see the module. Made by `contact_between`. It couples links."""
+    """Contact of c pairs of g shapes; see the module. Made by `contact_between`. It couples links.
+
+    Example:
+        >>> brick = dataclasses.replace(bead, geoms=[pbad.Geom("box", (0.1, 0.1, 0.1))])
+        >>> boxes = [dataclasses.replace(brick, name=name) for name in ("a", "b")]
+        >>> two = pbad.build_model(boxes)
+        >>> [type(law).__name__ for law in forces.contact_between(two, [("a", "b")])]
+        ['ShapeContact']
+    """
 
     points: jax.Array  # (g,V,3) m, of a shape, see convex.Convex
     axes: jax.Array  # (g,3) m

@@ -25,6 +25,11 @@ class SiteActuation:
 
     The gear is a force and a torque in the site's axes, and so are these velocities. The torque is a couple at three
     directions e, as in external.py. Made by `Actuator(Site(...), name, gear=...)`.
+
+    Example:
+        >>> pushed = pbad.with_actuators(hand, pbad.Actuator(hand.sites["hand"], name="jet", gear=(0, 0, 1, 0, 0, 0)))
+        >>> type(pushed.forces[-1]).__name__, pushed.nu
+        ('SiteActuation', 1)
     """
 
     u: jax.Array  # (n,4,4) the site's origin (p, 1) and its axes (e, 0), in its link's frame

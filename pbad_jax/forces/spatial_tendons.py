@@ -79,7 +79,13 @@ def _pulled(at: Instant, course: Course, law: Callable, *parameters) -> Load:
 )
 @dataclasses.dataclass(frozen=True)
 class SpatialTendonSpring:
-    """Springs and dampers, f = −k x − d ℓ̇, x by how much ℓ is beyond the range `rest`; by `spatial_tendon_spring`."""
+    """Springs and dampers, f = −k x − d ℓ̇, x by how much ℓ is beyond the range `rest`; by `spatial_tendon_spring`.
+
+    Example:
+        >>> band = forces.spatial_tendon_spring(hand, ("hand", "wall"), stiffness=50.0, rest=2.0)
+        >>> band.rest
+        Array([[2., 2.]], dtype=float64)
+    """
 
     course: Course
     stiffness: jax.Array  # (c,) N/m
@@ -121,7 +127,13 @@ class _End(NamedTuple):
 )
 @dataclasses.dataclass(frozen=True)
 class SpatialTendonLimit:
-    """Soft ends of the lengths' ranges, by the law of `JointLimit`; by `spatial_tendon_limit`."""
+    """Soft ends of the lengths' ranges, by the law of `JointLimit`; by `spatial_tendon_limit`.
+
+    Example:
+        >>> rope = forces.spatial_tendon_limit(hand, ("hand", "wall"), (0.0, 2.5), stiffness=1e4)
+        >>> rope.range
+        Array([[0. , 2.5]], dtype=float64)
+    """
 
     course: Course
     range: jax.Array  # (c,2) m, ±inf = free
@@ -158,7 +170,13 @@ def _ends(length, rate, bounds, stiffness, width, damping) -> jax.Array:
 )
 @dataclasses.dataclass(frozen=True)
 class SpatialTendonActuation:
-    """Actuators of spatial tendons, by the law of drives.py with the lengths g ℓ; by `Actuator(path, name)`."""
+    """Actuators of spatial tendons, by the law of drives.py with the lengths g ℓ; by `Actuator(path, name)`.
+
+    Example:
+        >>> pulled = pbad.with_actuators(hand, pbad.Actuator((hand.sites["hand"], hand.sites["wall"]), name="winch"))
+        >>> pulled.forces[-1].extent(pulled, jnp.zeros(4)).round(3)
+        Array([2.236], dtype=float64)
+    """
 
     course: Course
     gear: jax.Array  # (n,)
@@ -209,6 +227,12 @@ def spatial_tendon_spring(
 
     Raises:
         ModelError: an unknown site or body, fewer than two sites in a row, a divisor ≤ 0, bad numbers.
+
+    Example:
+        >>> band = forces.spatial_tendon_spring(hand, ("hand", "wall"), stiffness=50.0, rest=2.0)
+        >>> banded = pbad.with_forces(hand, band)
+        >>> round(float(pbad.potential_energy(banded, pbad.make_state(banded))), 3)
+        -18.227
     """
     what = "spatial_tendon_spring"
     where = course(model, tendons, what)
@@ -226,6 +250,12 @@ def spatial_tendon_limit(
     """Soft ends of lengths; see `spatial_tendon_spring`.
 
     range: (low, high) m, or (c,2); ±inf = free. stiffness: N/m. width: m, > 0, over which it comes in. damping: χ, s/m.
+
+    Example:
+        >>> rope = forces.spatial_tendon_limit(hand, ("hand", "wall"), (0.0, 2.5), stiffness=1e4)
+        >>> roped = pbad.with_forces(hand, rope)
+        >>> type(roped.forces[-1]).__name__
+        'SpatialTendonLimit'
     """
     what = "spatial_tendon_limit"
     where = course(model, tendons, what)

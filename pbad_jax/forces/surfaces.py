@@ -137,7 +137,14 @@ def _spline(s: jax.Array) -> tuple[jax.Array, jax.Array]:
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["parameters"], meta_fields=["function"])
 @dataclasses.dataclass(frozen=True)
 class SignedDistance:
-    """Any function (P (3,), parameters) -> () m, positive outside, twice differentiable near zero."""
+    """Any function (P (3,), parameters) -> () m, positive outside, twice differentiable near zero.
+
+    Example:
+        >>> dome = forces.SignedDistance(lambda P, r: jnp.linalg.norm(P) - r, jnp.asarray(2.0))
+        >>> dome.distance(jnp.array([0.0, 0.0, 3.0]))
+        Array(1., dtype=float64)
+        >>> contact = forces.contact(ball, dome)
+    """
 
     function: Callable[[jax.Array, Any], jax.Array]
     parameters: Any = None
@@ -155,6 +162,10 @@ def half_space(normal=(0.0, 0.0, 1.0), offset: float = 0.0) -> Plane:
 
     Raises:
         ModelError: a zero normal.
+
+    Example:
+        >>> forces.half_space(normal=(0, 0, 2), offset=0.5).distance(jnp.array([0.0, 0.0, 2.0]))
+        Array(1.5, dtype=float64)
     """
     n = vector(normal, 3, "normal of the half-space", ModelError)
     size = np.linalg.norm(n)
@@ -168,6 +179,10 @@ def sphere(center, radius: float) -> Sphere:
 
     Raises:
         ModelError: a radius that is not positive.
+
+    Example:
+        >>> forces.sphere((0, 0, 0), 0.5).distance(jnp.array([0.0, 0.0, 2.0]))
+        Array(1.5, dtype=float64)
     """
     what = "radius of the sphere"
     return Sphere(jnp.asarray(vector(center, 3, "center of the sphere", ModelError)), _positive(radius, what))
@@ -178,6 +193,10 @@ def capsule(start, end, radius: float) -> Capsule:
 
     Raises:
         ModelError: a radius that is not positive.
+
+    Example:
+        >>> forces.capsule((0, 0, 0), (0, 0, 1), 0.1).distance(jnp.array([1.0, 0.0, 0.5])).round(3)
+        Array(0.9, dtype=float64)
     """
     ends = [vector(x, 3, f"{name} of the capsule", ModelError) for x, name in ((start, "start"), (end, "end"))]
     return Capsule(jnp.asarray(np.stack(ends)), _positive(radius, "radius of the capsule"))
@@ -188,6 +207,10 @@ def box(position, half, *, quaternion=(1.0, 0.0, 0.0, 0.0), round: float = 0.0) 
 
     Raises:
         ModelError: a half size that is not positive, a zero quaternion, or a `round` beyond the least half size.
+
+    Example:
+        >>> forces.box((0, 0, -0.5), (1, 1, 0.5), round=0.05).distance(jnp.array([0.0, 0.0, 0.2])).round(3)
+        Array(0.2, dtype=float64)
     """
     half = vector(half, 3, "half sizes of the box", ModelError)
     p = vector(quaternion, 4, "quaternion of the box", ModelError)
@@ -206,6 +229,11 @@ def height_field(heights, *, origin=(0.0, 0.0), spacing=(1.0, 1.0)) -> HeightFie
 
     Raises:
         ModelError: less than 4 by 4 heights, or a spacing that is not positive.
+
+    Example:
+        >>> hills = forces.height_field(np.full((5, 5), 0.3), spacing=(0.5, 0.5))
+        >>> hills.distance(jnp.array([1.0, 1.0, 1.0])).round(3)
+        Array(0.7, dtype=float64)
     """
     h = array(heights, "heights of the height field", "a grid of numbers")
     gap = vector(spacing, 2, "spacing of the height field", ModelError)

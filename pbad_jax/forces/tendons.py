@@ -46,7 +46,12 @@ def _between(coefficient: jax.Array, slope: jax.Array, other: jax.Array | None =
 )
 @dataclasses.dataclass(frozen=True)
 class TendonSpring:
-    """Springs and dampers, f = −k x − d ℓ̇, x by how much ℓ is beyond the range `rest`; made by `tendon_spring`."""
+    """Springs and dampers, f = −k x − d ℓ̇, x by how much ℓ is beyond the range `rest`; made by `tendon_spring`.
+
+    Example:
+        >>> forces.tendon_spring(arm, {"joint0": 1.0, "joint1": 1.0}, stiffness=5.0).coefficient
+        Array([[1., 1.]], dtype=float64)
+    """
 
     coefficient: jax.Array  # (m,nv) of ℓ: rad or m by rad or m
     stiffness: jax.Array  # (m,) N/m, or N m where lengths are angles
@@ -79,7 +84,12 @@ class TendonSpring:
 )
 @dataclasses.dataclass(frozen=True)
 class TendonFriction:
-    """Dry friction, f = −F ℓ̇/√(ℓ̇² + s²), as that of joints; made by `tendon_friction`."""
+    """Dry friction, f = −F ℓ̇/√(ℓ̇² + s²), as that of joints; made by `tendon_friction`.
+
+    Example:
+        >>> forces.tendon_friction(arm, {"joint0": 1.0, "joint1": 1.0}, 0.2).loss
+        Array([0.2], dtype=float64)
+    """
 
     coefficient: jax.Array  # (m,nv)
     loss: jax.Array  # (m,) F, N
@@ -113,7 +123,12 @@ class TendonFriction:
 )
 @dataclasses.dataclass(frozen=True)
 class TendonLimit:
-    """Soft ends of the lengths' ranges, by the law of `JointLimit`; made by `tendon_limit`."""
+    """Soft ends of the lengths' ranges, by the law of `JointLimit`; made by `tendon_limit`.
+
+    Example:
+        >>> forces.tendon_limit(arm, {"joint0": 1.0, "joint1": 1.0}, (-1.0, 1.0), stiffness=100.0).range
+        Array([[-1.,  1.]], dtype=float64)
+    """
 
     coefficient: jax.Array  # (m,nv)
     range: jax.Array  # (m,2) rad or m, ±inf = free
@@ -170,6 +185,11 @@ class TendonCoupling:
     """A stiff spring between the lengths of two tendons: gap = ℓ₁ − o₁ − Σ_k p_k (ℓ₂ − o₂)^k; by `tendon_coupling`.
 
     f = k gap + d ġap, τ = −G f with G = ∂gap/∂q = c₁ − p'(ℓ₂) c₂.
+
+    Example:
+        >>> gear = forces.tendon_coupling(arm, {"joint0": 1.0}, {"joint1": 2.0}, stiffness=100.0)
+        >>> gear.stiffness
+        Array([100.], dtype=float64)
     """
 
     coefficient: jax.Array  # (e,nv) of ℓ₁
@@ -217,7 +237,13 @@ class TendonCoupling:
 )
 @dataclasses.dataclass(frozen=True)
 class TendonActuation:
-    """Actuators of tendons, by the law of drives.py with the lengths g ℓ; made by `Actuator`."""
+    """Actuators of tendons, by the law of drives.py with the lengths g ℓ; made by `Actuator`.
+
+    Example:
+        >>> driven = pbad.with_actuators(arm, pbad.Actuator({"joint0": 1.0, "joint1": -0.5}, name="cable"))
+        >>> driven.forces[-1].coefficient
+        Array([[ 1. , -0.5]], dtype=float64)
+    """
 
     coefficient: jax.Array  # (n,nv)
     gear: jax.Array  # (n,)
@@ -263,6 +289,12 @@ def tendon_spring(
 
     Raises:
         ModelError: an unknown joint, one that is neither hinge nor slide, bad numbers.
+
+    Example:
+        >>> sprung = pbad.with_forces(arm, forces.tendon_spring(arm, {"joint0": 1.0, "joint1": 1.0}, stiffness=5.0))
+        >>> bent = pbad.make_state(sprung, [0.2, 0.4])
+        >>> round(float(pbad.potential_energy(sprung, bent) - pbad.potential_energy(arm, bent)), 3)
+        0.9
     """
     c = tendon_rows(model.topology.joints, tendons, "tendon_spring")
     k, d = (_each(x, len(c), f"{n} of tendon_spring") for x, n in ((stiffness, "stiffness"), (damping, "damping")))
@@ -277,6 +309,10 @@ def tendon_friction(
     """Dry friction along tendons; see `tendon_spring`.
 
     loss: N, ≥ 0. stick_speed: m/s, > 0, below which it is viscous.
+
+    Example:
+        >>> pbad.with_forces(arm, forces.tendon_friction(arm, {"joint0": 1.0}, 0.2)).forces[-1].coefficient
+        Array([[1., 0.]], dtype=float64)
     """
     c = tendon_rows(model.topology.joints, tendons, "tendon_friction")
     speed = _each(stick_speed, len(c), "stick_speed of tendon_friction", least=TINY)
@@ -290,6 +326,12 @@ def tendon_limit(
     """Soft ends of tendons; see `tendon_spring`.
 
     range: (low, high), or (m,2); ±inf = free. stiffness: N/m. width: m, > 0, over which it comes in. damping: χ, s/m.
+
+    Example:
+        >>> limit = forces.tendon_limit(arm, {"joint0": 1.0, "joint1": 1.0}, (-1.0, 1.0), stiffness=100.0)
+        >>> ended = pbad.with_forces(arm, limit)
+        >>> ended.forces[-1].range
+        Array([[-1.,  1.]], dtype=float64)
     """
     c = tendon_rows(model.topology.joints, tendons, "tendon_limit")
     ends = _ranges(range, len(c), "range of tendon_limit")
@@ -313,6 +355,12 @@ def tendon_coupling(
 
     others: as many tendons; None holds the first ones at offset₁ + polynomial₀. stiffness: N/m. damping: N s/m.
     polynomial: (5,) or (e,5). offset: (2,) or (e,2).
+
+    Example:
+        >>> gear = forces.tendon_coupling(arm, {"joint0": 1.0}, {"joint1": 2.0}, stiffness=100.0)
+        >>> geared = pbad.with_forces(arm, gear)
+        >>> type(geared.forces[-1]).__name__
+        'TendonCoupling'
     """
     what = "tendon_coupling"
     c = tendon_rows(model.topology.joints, tendons, what)

@@ -19,6 +19,11 @@ def with_forces(model: Model, *forces: Force) -> Model:
     Raises:
         ModelError: a force that the model carries already; what is no `Force`: a class, no pytree, without the method
             `load`, with a public name that is nearly one of its names, or with a value of the wrong type under one.
+
+    Example:
+        >>> damped = pbad.with_forces(model, forces.drag(0.1))
+        >>> [type(force).__name__ for force in damped.forces]
+        ['Gravity', 'Drag']
     """
     for force in forces:
         if any(force is known for known in model.forces):

@@ -40,7 +40,14 @@ from pbad_jax.model.model import Model
 )
 @dataclasses.dataclass(frozen=True)
 class Contact:
-    """Contact of c points with one surface; see the module. Made by `contact`."""
+    """Contact of c points with one surface; see the module. Made by `contact`.
+
+    Example:
+        >>> contact = forces.contact(ball, friction=0.5)
+        >>> contact.friction
+        Array([0.5], dtype=float64)
+        >>> icy = dataclasses.replace(contact, friction=0 * contact.friction)
+    """
 
     surface: Any
     u: jax.Array  # (c,4) the points, (p, 1) in their links' frames
@@ -160,6 +167,11 @@ def contact(
 
     Raises:
         ModelError: negative or zero values, no surface, no points, points on links that the model has not.
+
+    Example:
+        >>> touching = pbad.with_forces(ball, forces.contact(ball, forces.half_space(offset=0.0), friction=0.8))
+        >>> bool(pbad.contact_forces(touching, pbad.make_state(touching))[0, 5] > 0)  # N, upwards
+        True
     """
     if surface is not None and not callable(getattr(surface, "distance", None)):
         raise ModelError(f"surface of contact is {surface!r:.60}; it has no distance(P). Make one, as by half_space()")

@@ -46,6 +46,12 @@ class LoadReport:
         unsupported: left out, although the motion depends on them.
         inactive: carried or known, but without a force yet, such as limits of effort.
         notes: what was changed or dropped on the way, such as projected inertias and unreadable meshes.
+
+    Example:
+        >>> text = '<mujoco><worldbody><body><joint/><geom size="0.1"/></body></worldbody></mujoco>'
+        >>> loaded, report = pbad.load(text, unsupported="warn")
+        >>> print(report)
+        everything in the file is honoured
     """
 
     unsupported: tuple[str, ...] = ()
@@ -102,6 +108,17 @@ def load(source, *, floating_base=False, unsupported="error", package_dirs=(), b
         UnsupportedFeatureError: `.features` lists all that cannot be honoured.
         OptionError: for the other arguments.
         ImportError: MuJoCo is not installed.
+
+    Example:
+        >>> text = '''
+        ... <mujoco>
+        ...   <worldbody>
+        ...     <body><joint axis="0 1 0"/><geom size="0.1" pos="0 0 -1"/></body>
+        ...   </worldbody>
+        ... </mujoco>
+        ... '''
+        >>> pbad.load(text)  # or the path of a file
+        Model('model': 1 bodies, 1 joints, nq=1, nv=1, nu=0, float64)
     """
     if unsupported not in ("error", "warn"):
         raise OptionError(f"unsupported={unsupported!r}: choose 'error' or 'warn'")

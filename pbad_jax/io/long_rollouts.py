@@ -81,6 +81,14 @@ def long_rollout(
         CheckpointError: a file of `folder` is damaged, of another job, or of a newer pbad_jax. StateError, OptionError:
         as rollout_batch. Where a chunk cannot be written (a full disk) there is a warning, and it is tried again with
         the next one.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     first = jax.vmap(lambda v: pbad.make_state(arm, v=v))(jnp.eye(2))
+        ...     traj, info = pbad.long_rollout(folder, arm, first, n_steps=4, options=options, every=2)
+        >>> traj.q.shape
+        (2, 4, 2)
     """
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
         raise OptionError(f"every is {every!r}; it must be an integer ≥ 1, the steps of a chunk")

@@ -1,22 +1,30 @@
-"""Triangle meshes for drawing, from STL and OBJ files."""
+"""Triangle meshes for drawing: STL and OBJ files, and COLLADA (.dae) where trimesh and pycollada are there."""
 
+import importlib.util
+import io
 from pathlib import Path
+from xml.parsers import expat
 
 import numpy as np
 
 from pbad_jax.io.safety import MAX_BYTES
 from pbad_jax.model.model import Mesh
 
+COLLADA = ("trimesh", "collada")  # the packages that read it
+
 
 def read_mesh(path: Path, scale=(1.0, 1.0, 1.0)) -> Mesh:
     """A mesh in metres times `scale`.
 
     Raises:
-        ValueError: with a reason, for anything that is not a usable STL or OBJ file.
+        ValueError: with a reason, for anything that is not a usable STL, OBJ or COLLADA file.
     """
-    reader = {".stl": _read_stl, ".obj": _read_obj}.get(path.suffix.lower())
+    suffix = path.suffix.lower()
+    reader = {".stl": _read_stl, ".obj": _read_obj, ".dae": _read_dae}.get(suffix)
     if reader is None:
         raise ValueError(f"{path.suffix or 'no suffix'} is not a format that is read; convert it to .stl or .obj")
+    if suffix == ".dae" and not all(map(importlib.util.find_spec, COLLADA)):
+        raise ValueError('.dae needs trimesh and pycollada: pip install "pbad_jax[viz]", or convert it to .stl or .obj')
     if not path.is_file():
         raise ValueError("no such file")
     if path.stat().st_size > MAX_BYTES:
@@ -64,3 +72,28 @@ def _read_obj(data: bytes) -> tuple[np.ndarray, np.ndarray]:
             corners = [c - 1 if c > 0 else len(vertices) + c for c in corners]
             faces.extend((corners[0], corners[i], corners[i + 1]) for i in range(1, len(corners) - 1))
     return np.array(vertices, np.float32).reshape(-1, 3), np.array(faces, np.int32).reshape(-1, 3)
+
+
+def _read_dae(data: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """All triangles of the scene, in metres by the file's own unit. Its up axis is not applied, as RViz does it.
+
+    Entities could fetch files and grow without end, so a file with a document type is refused. Textures are not read.
+    """
+
+    def refuse(*_):
+        raise ValueError("document types and entities are not read")
+
+    parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = refuse
+    try:
+        parser.Parse(data, True)
+    except expat.ExpatError as e:
+        raise ValueError(f"not well-formed XML ({expat.ErrorString(e.code)})") from None
+    import trimesh
+
+    try:
+        scene = trimesh.load_scene(io.BytesIO(data), file_type="dae")
+        mesh = scene.convert_units("meters").to_mesh() if scene.geometry else trimesh.Trimesh()
+    except Exception as e:  # whatever a package finds wrong with a picture is no reason to give up a model
+        raise ValueError(f"unreadable COLLADA ({type(e).__name__})") from None
+    return np.asarray(mesh.vertices, np.float32).reshape(-1, 3), np.asarray(mesh.faces, np.int32).reshape(-1, 3)

@@ -84,6 +84,14 @@ def save_trajectory(path: str | os.PathLike, model: Model, traj: Trajectory, inf
     Raises:
         StateError: the trajectory does not fit the model, or `info` does not fit the trajectory.
         OSError: the file cannot be written.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> traj, info = pbad.rollout(arm, pbad.make_state(arm, [1.0, 0.0]), n_steps=2, options=options)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     pbad.save_trajectory(pathlib.Path(folder, "arm.npz"), arm, traj, info)
+        ...     sorted(np.load(pathlib.Path(folder, "arm.npz")))[:3]
+        ['energy', 'iterations', 'metadata']
     """
     q, v, time = (np.asarray(x) for x in (traj.q, traj.v, traj.time))
     _check_fits(model, q, v, time, info)
@@ -114,6 +122,17 @@ def load_trajectory(path: str | os.PathLike) -> SavedTrajectory:
         FileNotFoundError: no such file.
         OSError: the file is cut short, pickled, compressed to less than it unpacks to, or something else than a
             trajectory; the message says what.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> traj, info = pbad.rollout(arm, pbad.make_state(arm, [1.0, 0.0]), n_steps=2, options=options)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     pbad.save_trajectory(pathlib.Path(folder, "arm.npz"), arm, traj, info)
+        ...     saved = pbad.load_trajectory(pathlib.Path(folder, "arm.npz"))
+        >>> saved.xpos.shape
+        (2, 2, 3)
+        >>> saved.metadata["body_names"]
+        ['link0', 'link1']
     """
     path = pathlib.Path(path)
     try:

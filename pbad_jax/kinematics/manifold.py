@@ -24,6 +24,10 @@ def retract(model: Model, q: jax.Array, delta: jax.Array) -> jax.Array:
 
     Raises:
         StateError: another shape (while tracing).
+
+    Example:
+        >>> pbad.retract(model, state.q, jnp.array([0.1, 0.0, 0.0, 0.0])).round(3)
+        Array([1.1, 0. , 0. , 0. ], dtype=float64)
     """
     q, delta = _of_size(q, model.nq, "q"), _of_size(delta, model.nv, "delta")
     t = tree(model.topology)
@@ -48,6 +52,11 @@ def difference(model: Model, q_a: jax.Array, q_b: jax.Array) -> jax.Array:
 
     Raises:
         StateError: another shape (while tracing).
+
+    Example:
+        >>> q = pbad.retract(model, state.q, jnp.array([0.0, 0.1, 0.0, 0.0]))
+        >>> pbad.difference(model, state.q, q).round(3)
+        Array([0. , 0.1, 0. , 0. ], dtype=float64)
     """
     q_a, q_b = _of_size(q_a, model.nq, "q_a"), _of_size(q_b, model.nq, "q_b")
     t = tree(model.topology)

@@ -24,7 +24,14 @@ from pbad_jax.model.model import Model
 
 
 class Poses(NamedTuple):
-    """Body poses in the world: position (nbody,3) m, rotation (nbody,3,3)."""
+    """Body poses in the world: position (nbody,3) m, rotation (nbody,3,3).
+
+    Example:
+        >>> poses = pbad.forward_kinematics(model, state.q)
+        >>> poses.position.round(3)
+        Array([[ 0.   ,  0.   ,  0.   ],
+               [ 0.   ,  0.841, -0.54 ]], dtype=float64)
+    """
 
     position: jax.Array
     rotation: jax.Array
@@ -181,6 +188,10 @@ def forward_kinematics(model: Model, q: jax.Array) -> Poses:
 
     Returns:
         Poses: `.position` (nbody,3) m, `.rotation` (nbody,3,3).
+
+    Example:
+        >>> pbad.forward_kinematics(model, state.q).position[1].round(3)
+        Array([ 0.   ,  0.841, -0.54 ], dtype=float64)
     """
     T = transforms(model, q)[np.array(model.topology.body_link)]
     return Poses(position=T[..., 3], rotation=T[..., :3])

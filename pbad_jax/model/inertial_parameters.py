@@ -42,6 +42,10 @@ def inertial_parameters(model: Model, bodies=None) -> jax.Array:
     Raises:
         ModelError: an unknown or repeated body, or one without finite parameters (outside jit; inside, they are NaN or
             −inf).
+
+    Example:
+        >>> pbad.inertial_parameters(model, ["link0"]).shape
+        (1, 10)
     """
     which = _indices(model, bodies)
     M = model.second_moment[np.array(model.topology.body_link)[which]]
@@ -65,6 +69,12 @@ def with_inertial_parameters(model: Model, theta, bodies=None) -> Model:
 
     Raises:
         ModelError: an unknown or repeated body, or theta of another shape.
+
+    Example:
+        >>> theta = pbad.inertial_parameters(model, ["link1"])
+        >>> heavier = pbad.with_inertial_parameters(model, theta.at[0, 0].add(np.log(2) / 2), ["link1"])
+        >>> round(float(pbad.total_mass(heavier)), 6)
+        3.0
     """
     which = _indices(model, bodies)
     theta = jnp.asarray(theta, model.dtype)

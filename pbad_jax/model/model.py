@@ -165,6 +165,15 @@ class Model:
     Every other field is an array leaf (or a pytree of them) that a step depends on, so a model can be batched with
     `jax.vmap`, changed with `dataclasses.replace`, and differentiated. Models that are stacked must share one geometry
     (and keyframes, sites and sensors): `dataclasses.replace(m, geometry=first.geometry)`.
+
+    Example:
+        >>> model
+        Model('chain:2': 2 bodies, 2 joints, nq=4, nv=4, nu=0, float64)
+        >>> model.nq, model.nv, model.body_names
+        (4, 4, ('link0', 'link1'))
+        >>> heavier = dataclasses.replace(model, second_moment=2 * model.second_moment)
+        >>> float(pbad.total_mass(heavier))
+        4.0
     """
 
     topology: Topology

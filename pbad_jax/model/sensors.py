@@ -59,6 +59,11 @@ class Sensor:
         reference: the frame from which a frame is seen, a site's name or a Site; None = the world.
         cutoff: what it gives stays within −cutoff and cutoff (`touch`: below it).
         field: (3,) of a magnetometer, what it measures, in the world's axes.
+
+    Example:
+        >>> seen = pbad.with_sensors(hand, {"tip": pbad.Sensor("framepos", of="hand")})
+        >>> pbad.read_sensors(seen, pbad.make_state(seen))["tip"]
+        Array([ 0.,  0., -2.], dtype=float64)
     """
 
     kind: str

@@ -16,6 +16,11 @@ class Site:
         position, quaternion: in the body's frame, (3,) m and (w,x,y,z).
         volume: sphere, capsule, ellipsoid, cylinder or box, about the frame's origin: where a touch is felt.
         size: (3,) m, of the volume, as a geom's.
+
+    Example:
+        >>> sited = pbad.with_sites(model, {"elbow": pbad.Site("link1"), "tip": pbad.Site("link1", (0, 0, -1))})
+        >>> sited.sites["tip"].position
+        (0.0, 0.0, -1.0)
     """
 
     body: str | None

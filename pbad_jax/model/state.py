@@ -25,6 +25,13 @@ class State:
 
     `history` is the configuration at the scheme's history node, for the schemes that have one
     (legendre); before the first step `has_history` is False and the scheme builds it from (q, v).
+
+    Example:
+        >>> state.q
+        Array([1., 0., 0., 0.], dtype=float64)
+        >>> moved = dataclasses.replace(state, v=state.v.at[0].add(1.0))
+        >>> moved.v
+        Array([1. , 0.5, 0. , 0. ], dtype=float64)
     """
 
     q: jax.Array  # (nq,)
@@ -74,6 +81,10 @@ def make_state(model: Model, q=None, v=None, *, key: str | None = None, time: fl
         StateError: an unknown keyframe, wrong length, a batch where one state is expected, NaN or inf (named by
             joint), or a quaternion whose norm is off by more than 1e-3 (closer ones are normalised). Values are
             looked at only outside jit; inside, a bad state gives the status NONFINITE_INPUT.
+
+    Example:
+        >>> pbad.make_state(model, q=[1.0, 0.0, 0.0, 0.0]).v
+        Array([0., 0., 0., 0.], dtype=float64)
     """
     first_q, first_v, first_time = model.q0, jnp.zeros(model.nv, model.dtype), 0.0
     if key is not None:

@@ -32,6 +32,12 @@ class Schedule(NamedTuple):
     of them at once. rounds: () int32, commits. busy: (), the share of width · passes in which a step was being solved;
     otherwise a lane waited for the next commit, or for the last trajectories. The last three are None for what only
     goes step by step.
+
+    Example:
+        >>> states = jax.vmap(lambda v: pbad.make_state(arm, v=v))(jnp.eye(2))
+        >>> traj, info, schedule = pbad.rollout_batch(arm, states, n_steps=2, options=options, report=True)
+        >>> schedule.by
+        'iteration'
     """
 
     by: str
@@ -124,6 +130,12 @@ def rollout_batch(
     Raises:
         StateError: shapes, dtypes, states of another model. OptionError: no options, n_steps, tile or schedule.
         ModelError: models of which some arrays have an axis of lanes, and some have none or another.
+
+    Example:
+        >>> states = jax.vmap(lambda v: pbad.make_state(arm, v=v))(jnp.eye(2))
+        >>> traj, info = pbad.rollout_batch(arm, states, n_steps=2, options=options)
+        >>> traj.q.shape
+        (2, 2, 2)
     """
     out = run(model, states, controls, n_steps, options, queue, tile, schedule)
     return (out.trajectory, out.info, out.schedule) if report else (out.trajectory, out.info)

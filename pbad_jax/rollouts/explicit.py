@@ -57,6 +57,12 @@ def make_step(dt: float, method: str = "rk4", *, algorithm: str = "auto"):
 
     Raises:
         OptionError: dt, method, algorithm. The step: StateError, as `pbad.make_step`'s.
+
+    Example:
+        >>> step = newton_euler.make_step(0.001, "rk4")
+        >>> after, info = step(arm, pbad.make_state(arm, [1.0, 0.0]))
+        >>> float(after.time)
+        0.001
     """
     default, tableau = step_size(dt), METHODS[one_of(method, tuple(METHODS), "method", OptionError)]
     one_of(algorithm, ALGORITHMS, "algorithm", OptionError)
@@ -140,6 +146,11 @@ def rollout(
 
     Raises:
         StateError: shapes. OptionError: n_steps, dt, method.
+
+    Example:
+        >>> traj, info = newton_euler.rollout(arm, pbad.make_state(arm, [1.0, 0.0]), n_steps=10, dt=0.001)
+        >>> traj.q.shape
+        (10, 2)
     """
     controls, n_steps = checked_rollout(model, state, controls, n_steps)
     make_step(dt, method)  # a clear error before compiling

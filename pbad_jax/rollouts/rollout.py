@@ -16,7 +16,13 @@ from pbad_jax.step.step import make_step
 
 
 class Trajectory(NamedTuple):
-    """`time` (T,) s, `q` (T,nq), `v` (T,nv) after every step; the initial state is not repeated."""
+    """`time` (T,) s, `q` (T,nq), `v` (T,nv) after every step; the initial state is not repeated.
+
+    Example:
+        >>> traj, info = pbad.rollout(arm, pbad.make_state(arm, [1.0, 0.0]), n_steps=2, options=options)
+        >>> traj.time, traj.q.shape
+        (Array([0.05, 0.1 ], dtype=float64), (2, 2))
+    """
 
     time: jax.Array
     q: jax.Array
@@ -47,6 +53,13 @@ def rollout(
 
     Raises:
         StateError: shapes; OptionError: no options, or a bad n_steps.
+
+    Example:
+        >>> traj, info = pbad.rollout(arm, pbad.make_state(arm, [1.0, 0.0]), n_steps=2, options=options)
+        >>> traj.q.shape
+        (2, 2)
+        >>> bool(info.ok)
+        True
     """
     options = check_options(options, "rollout")
     controls, n_steps = checked_rollout(model, state, controls, n_steps)

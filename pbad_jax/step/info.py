@@ -51,6 +51,13 @@ class StepInfo:
         condition: of the Newton matrix at the solution in the metric of the mass matrix, an estimate from below; the
             largest of the stages of dirk. None unless Options.condition.
         dofs: joint name of every degree of freedom. forces: name of every force.
+
+    Example:
+        >>> traj, info = pbad.rollout(arm, pbad.make_state(arm, [1.0, 0.0]), n_steps=2, options=options)
+        >>> info.ok
+        Array(True, dtype=bool)
+        >>> info.status == pbad.Status.CONVERGED
+        Array([ True,  True], dtype=bool)
     """
 
     status: jax.Array

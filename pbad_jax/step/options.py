@@ -49,6 +49,10 @@ class Options:
 
     Raises:
         OptionError: naming the option, the value and what is allowed.
+
+    Example:
+        >>> pbad.Options(dt=0.05, scheme="radau3", on_failure="substep").scheme
+        <scheme radau3: 3 stages, order 5>
     """
 
     dt: float

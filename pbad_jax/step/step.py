@@ -48,6 +48,12 @@ def make_step(options: Options):
     Raises:
         OptionError, StateError: from the returned function while it is traced, for shapes, dtypes, a state of
             another model, a dt ≤ 0 (traced: NONFINITE_INPUT), or a tolerance below what the dtype resolves.
+
+    Example:
+        >>> step = jax.jit(pbad.make_step(options))
+        >>> after, info = step(arm, pbad.make_state(arm, [1.0, 0.0]))
+        >>> bool(info.ok), float(after.time)
+        (True, 0.05)
     """
     check_options(options, "make_step")
 

@@ -3,8 +3,13 @@
 Needs `pip install "pbad_jax[viz]"`; viser, pillow and matplotlib are imported only when something is drawn.
 """
 
-from pbad_jax.viz.animation import show as show
-from pbad_jax.viz.animation import to_html as to_html
-from pbad_jax.viz.energy_plot import plot_energy as plot_energy
-from pbad_jax.viz.video import images as images
-from pbad_jax.viz.video import to_video as to_video
+from pbad_jax.viz.animation import show, to_html
+from pbad_jax.viz.energy_plot import plot_energy
+from pbad_jax.viz.video import images, to_video
+
+__all__ = ["images", "plot_energy", "show", "to_html", "to_video"]
+
+
+def __dir__() -> list[str]:
+    """What completion offers: the public names."""
+    return __all__

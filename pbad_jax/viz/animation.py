@@ -14,8 +14,8 @@ import numpy as np
 from pbad_jax.io.files import written_whole
 from pbad_jax.model.model import Model
 from pbad_jax.viz.needs import need
-from pbad_jax.viz.shapes import z_to
-from pbad_jax.viz.stage import FIELD_OF_VIEW, Group, Plane, Stage, camera_of, rotations, stage_of
+from pbad_jax.viz.shapes import rotations, z_to
+from pbad_jax.viz.stage import FIELD_OF_VIEW, Group, Look, Plane, Stage, camera_of, stage_of
 
 ASPECT = 1.2  # width over height of a picture that must still hold the whole motion
 GROUND, LINES, SECTIONS = (221, 227, 235), (196, 205, 217), (160, 172, 190)  # light robots stand out from it
@@ -39,6 +39,7 @@ def to_html(
     layout: str = "grid",
     follow: bool | None = None,
     title: str | None = None,
+    contact_forces: bool | float = False,
 ) -> None:
     """Write an animation as one HTML file that needs no network: play, scrub, orbit.
 
@@ -52,13 +53,24 @@ def to_html(
             from blue (the first) to orange.
         follow: whether the view goes with the model's centre; None = where it travels farther than its size.
         title: written on the page; None = the model's name, and the step of a trajectory.
+        contact_forces: draw what contact does to every body of a Trajectory, `pbad_jax.contact_forces`, as an arrow on
+            the line where it acts: a number, m/N; True, the model's weight as long as the model is large, or shorter
+            where an impact would not fit.
 
     Raises:
-        StateError: shapes that do not fit the model, no rows, NaN or inf. OptionError: fps, dt or layout.
+        StateError: shapes that do not fit the model, no rows, NaN or inf; contact forces of a bare q.
+        OptionError: fps, dt, layout or contact_forces.
         ImportError: without `pip install "pbad_jax[viz]"`. OSError: the file cannot be written.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     viz.to_html(arm, np.linspace([1.0, 0.0], [-1.0, 0.5], 20), pathlib.Path(folder, "arm.html"), dt=0.05)
+        ...     pathlib.Path(folder, "arm.html").read_text()[:15]
+        '<!doctype html>'
     """
     need("viser")
-    text = _page(stage_of(model, motion, fps, dt, layout, follow, title))
+    text = _page(stage_of(model, motion, Look(fps, dt, layout, follow, title, contact_forces)))
     with written_whole(path, "w") as file:
         file.write(text)
 
@@ -72,11 +84,16 @@ def show(
     layout: str = "grid",
     follow: bool | None = None,
     title: str | None = None,
+    contact_forces: bool | float = False,
     height: int = 420,
 ) -> None:
-    """Show an animation in a notebook cell, `height` pixels high; in a script, in the browser. See `to_html`."""
+    """Show an animation in a notebook cell, `height` pixels high; in a script, in the browser. See `to_html`.
+
+    Example:
+        >>> viz.show(arm, np.linspace([1.0, 0.0], [-1.0, 0.5], 20), dt=0.05)  # doctest: +SKIP
+    """
     need("viser")
-    text = _page(stage_of(model, motion, fps, dt, layout, follow, title))
+    text = _page(stage_of(model, motion, Look(fps, dt, layout, follow, title, contact_forces)))
     if not _in_notebook(text, height):
         with tempfile.NamedTemporaryFile("w", suffix=".html", delete=False, encoding="utf-8") as file:
             file.write(text)
@@ -111,6 +128,8 @@ def _page(stage: Stage) -> str:
                 if f and group.moves:
                     handle.batched_positions = group.position[f]
                     handle.batched_wxyzs = group.quaternion[f]
+                    if group.length is not None:
+                        handle.batched_scales = group.scale_at(f).astype(np.float32)
             if f and stage.follows:
                 for handle, plane in zip(ground, stage.planes):
                     handle.position = tuple(plane.position[f])
@@ -183,7 +202,7 @@ def _add_group(server: Any, k: int, group: Group) -> Any:
         faces=np.asarray(mesh.faces, np.uint32),
         batched_positions=group.position[0],
         batched_wxyzs=group.quaternion[0],
-        batched_scales=group.scale.astype(np.float32),
+        batched_scales=group.scale_at(0).astype(np.float32),
         batched_colors=(255 * rgba[:, :3]).astype(np.uint8),
         batched_opacities=None if (rgba[:, 3] == 1).all() else rgba[:, 3].astype(np.float32),
         lod="off",

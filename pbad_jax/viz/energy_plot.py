@@ -38,6 +38,11 @@ def plot_energy(
     Raises:
         StateError: shapes that do not fit. OptionError: a path whose suffix names no picture format.
         ImportError: without `pip install "pbad_jax[viz]"`. OSError: the file cannot be written.
+
+    Example:
+        >>> traj, info = pbad.rollout(arm, pbad.make_state(arm, [1.0, 0.0]), n_steps=2, options=options)
+        >>> viz.plot_energy(arm, traj).get_ylabel()
+        'energy (J)'
     """
     q, v, time = np.asarray(traj.q), np.asarray(traj.v), np.asarray(traj.time)
     if q.ndim != 2 or q.shape[1] != model.nq:

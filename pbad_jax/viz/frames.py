@@ -25,6 +25,7 @@ class Frames:
     """Body poses at the display times: F frames of B lanes of N bodies."""
 
     seconds: float  # between two frames
+    row: np.ndarray  # (F,) of the motion, with fractions
     position: np.ndarray  # (F,B,N,3) m
     quaternion: np.ndarray  # (F,B,N,4) w, x, y, z
 
@@ -63,6 +64,7 @@ def frames_of(model: Model, motion: Any, fps: float, dt: float | None) -> Frames
     lead = (q.shape[0], n_frames, model.n_bodies)
     return Frames(
         1 / fps,
+        row,
         np.asarray(position, float).reshape(*lead, 3).swapaxes(0, 1),
         np.asarray(quaternion, float).reshape(*lead, 4).swapaxes(0, 1),
     )

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from pbad_jax.model.model import Mesh
-from pbad_jax.viz.stage import FIELD_OF_VIEW, Camera, Group, Plane, Stage, camera_of, rotations
+from pbad_jax.viz.shapes import rotations
+from pbad_jax.viz.stage import FIELD_OF_VIEW, Camera, Group, Plane, Stage, camera_of
 
 FINE = 2  # samples a pixel, each way
 MOST = 1 << 21  # samples that are looked at together
@@ -79,7 +80,7 @@ def _triangles(group: Group, frame: int) -> tuple[np.ndarray, np.ndarray, np.nda
     if group.shape.body < 0 and not len(faces):
         return np.zeros((0, 3, 3)), np.zeros((0, 3, 3)), np.zeros((0, 3))
     turn = rotations(group.quaternion[frame])  # (I,3,3)
-    scale = group.scale[:, None]
+    scale = group.scale_at(frame)[:, None]
     x = np.einsum("iab,ivb->iva", turn, np.asarray(mesh.vertices)[None] * scale) + group.position[frame][:, None]
     n = np.einsum("iab,ivb->iva", turn, normals[None] / np.where(scale == 0, 1, scale))
     n /= np.linalg.norm(n, axis=-1, keepdims=True) + 1e-12

@@ -4,6 +4,7 @@ Shapes that differ by a scale share one mesh, so that a viewer gets few meshes w
 """
 
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
@@ -105,6 +106,11 @@ def box() -> Mesh:
     return Mesh(vertices, faces)
 
 
+def arrow() -> Mesh:
+    """An arrow from the origin to (0, 0, 1)."""
+    return _lathe(np.array([[0, 0], [0.035, 0], [0.035, 0], [0.035, 0.75], [0.1, 0.75], [0.1, 0.75], [0, 1.0]]))
+
+
 def _lathe(profile: np.ndarray) -> Mesh:
     """The surface of revolution about z of points (K,2) = (radius, z), from the lower pole to the upper."""
     angle = 2 * np.pi * np.arange(SIDES) / SIDES
@@ -152,3 +158,22 @@ def z_to(u: np.ndarray) -> np.ndarray:
         return np.array([0.0, 1.0, 0.0, 0.0])
     q = np.array([1 + u[2], -u[1], u[0], 0.0])
     return q / np.linalg.norm(q)
+
+
+def outermost(mesh: Mesh) -> np.ndarray:
+    """The vertices (K,3) of a mesh that lie farthest in some 26 directions."""
+    directions = np.array([d for d in itertools.product((-1, 0, 1), repeat=3) if any(d)], float)
+    directions /= np.linalg.norm(directions, axis=1)[:, None]
+    vertices = np.asarray(mesh.vertices, float)
+    return vertices[np.unique(np.argmax(vertices @ directions.T, axis=0))]
+
+
+def rotations(q: np.ndarray) -> np.ndarray:
+    """The matrices (...,3,3) of unit quaternions (...,4)."""
+    w, x, y, z = np.moveaxis(np.asarray(q, float), -1, 0)
+    rows = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)

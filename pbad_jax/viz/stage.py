@@ -1,7 +1,6 @@
 """What a picture shows: shapes grouped by mesh at every frame, lanes side by side, the view, the ground."""
 
 import dataclasses
-import itertools
 import math
 from typing import Any
 
@@ -10,9 +9,10 @@ import numpy as np
 from pbad_jax.errors import OptionError
 from pbad_jax.forces.surfaces import Plane as HalfSpace
 from pbad_jax.forces.world_contact import Contact
-from pbad_jax.model.model import Mesh, Model
+from pbad_jax.model.model import Model
+from pbad_jax.viz.arrows import SHOWN, Arrows, arrows_of
 from pbad_jax.viz.frames import Frames, frames_of
-from pbad_jax.viz.shapes import Shape, planes_of, shapes_of, z_to
+from pbad_jax.viz.shapes import Shape, arrow, outermost, planes_of, rotations, shapes_of, z_to
 
 FIELD_OF_VIEW = math.radians(40)
 FOLLOW_BEYOND = 1.5  # sizes of the model that it may travel before the camera goes with it
@@ -20,6 +20,19 @@ CALM = 0.8  # s over which the followed centre is averaged, so that the view doe
 ROW = 4  # lanes that stand in one row; more make a square
 FIRST_COLOR, LAST_COLOR = np.array([0.13, 0.35, 0.65]), np.array([0.93, 0.55, 0.14])  # of overlaid lanes
 LAYOUTS = ("grid", "overlay")
+ARROW = np.array([0.85, 0.13, 0.1, 1.0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """How a motion is shown; see `viz.to_html`."""
+
+    fps: float
+    dt: float | None = None
+    layout: str = "grid"
+    follow: bool | None = None
+    title: str | None = None
+    contact_forces: bool | float = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -32,6 +45,14 @@ class Group:
     position: np.ndarray  # (F,I,3) float32
     quaternion: np.ndarray  # (F,I,4) float32
     moves: bool
+    length: np.ndarray | None = None  # (F,I) that multiplies the scale along z, nothing where it is 0; None: 1
+
+    def scale_at(self, frame: int) -> np.ndarray:
+        """(I,3)."""
+        if self.length is None:
+            return self.scale
+        length = self.length[frame][:, None]
+        return np.where(length > 0, self.scale * np.concatenate([length**0, length**0, length], axis=1), 0.0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -79,35 +100,35 @@ class Camera:
     distance: float  # m
 
 
-def stage_of(
-    model: Model, motion: Any, fps: float, dt: float | None, layout: str, follow: bool | None, title: str | None
-) -> Stage:
+def stage_of(model: Model, motion: Any, look: Look) -> Stage:
     """Pose the model at all display frames, arrange the lanes, and decide whether the view goes with them.
 
     Raises:
         StateError, OptionError: see `viz.to_html`.
     """
-    if layout not in LAYOUTS:
-        raise OptionError(f"layout is {layout!r}; choose 'grid' or 'overlay'")
-    frames = frames_of(model, motion, fps, dt)
+    if look.layout not in LAYOUTS:
+        raise OptionError(f"layout is {look.layout!r}; choose 'grid' or 'overlay'")
+    frames = frames_of(model, motion, look.fps, look.dt)
     shapes = shapes_of(model)
     reach = np.array([s.radius for s in shapes])[:, None]
     position, quaternion = frames.poses(shapes)
     moving = [k for k, s in enumerate(shapes) if s.body >= 0] or list(range(len(shapes)))
     center = position[:, :, moving].mean(axis=(1, 2))
-    if follow is None:
-        follow = _travels(position[:, :, moving], center, float(reach[moving].max()))
+    size = _size(position[:, :, moving], float(reach[moving].max()))
+    arrows = arrows_of(model, motion, frames, look.contact_forces, size, shapes)
+    follow = _travels(center, size) if look.follow is None else look.follow
     center = _calm(center, frames.seconds) * follow
-    position, rows = position - center[:, None, None], 1
-    if layout == "grid":
-        offset, rows = _grid(position[:, :, moving], reach[moving])
-        position = position + offset[:, None]
+    move, rows = -center[:, None, None], 1
+    if look.layout == "grid":
+        offset, rows = _grid(position[:, :, moving] + move, reach[moving])
+        move = move + offset[:, None]
+    position = position + move
     up = _up(model)
     low, high = _box([shapes[k] for k in moving], position[:, :, moving], quaternion[:, :, moving])
     return Stage(
-        title=_title(model, motion) if title is None else title,
+        title=_title(model, motion) if look.title is None else look.title,
         seconds=frames.seconds,
-        groups=_groups(shapes, position, quaternion, layout),
+        groups=_groups(shapes, position, quaternion, look.layout) + _arrows(arrows, move),
         planes=_planes(model, frames, center) or _touched(model, center) or [_below(low, high, up, center)],
         reach=float(reach[moving].max()),
         low=low,
@@ -130,12 +151,20 @@ def camera_of(stage: Stage, aspect: float) -> Camera:
     back = _unit(side + 0.4 * np.cross(up, side) + (0.3 if stage.rows == 1 else 0.8) * up)
     right = _unit(np.cross(up, back))
     axes = np.stack([right, np.cross(back, right), back])
-    points = np.concatenate([g.position.reshape(-1, 3) for g in stage.groups if g.shape.body >= 0] or [[stage.low]])
+    points = np.concatenate([_ends(g) for g in stage.groups if g.shape.body >= 0] or [[stage.low]])
     center = axes.T @ ((points @ axes.T).max(axis=0) + (points @ axes.T).min(axis=0)) / 2
     x, y, depth = ((points - center) @ axes.T).T
     aside = np.maximum(np.abs(y), np.abs(x) / aspect) + stage.reach
     distance = float(max((depth + stage.reach + 1.15 * aside / math.tan(FIELD_OF_VIEW / 2)).max(), 1e-3))
     return Camera(center + distance * back, center, up, distance)
+
+
+def _ends(group: Group) -> np.ndarray:
+    """Where its instances ever are (K,3) m, with the tips of what has a length."""
+    if group.length is None:
+        return group.position.reshape(-1, 3)
+    tips = group.position + rotations(group.quaternion)[..., 2] * group.length[..., None]
+    return np.concatenate([group.position.reshape(-1, 3), tips.reshape(-1, 3)])
 
 
 def _title(model: Model, motion: Any) -> str:
@@ -146,9 +175,13 @@ def _title(model: Model, motion: Any) -> str:
     return model.topology.name + (f", steps of {steps[0]:.4g} s" if even else "")
 
 
-def _travels(position: np.ndarray, center: np.ndarray, reach: float) -> bool:
-    """Whether the centre (F,3) goes farther than FOLLOW_BEYOND sizes of what moves (F,B,M,3)."""
-    size = np.median(np.ptp(position, axis=2).max(axis=(1, 2))) + 2 * reach
+def _size(position: np.ndarray, reach: float) -> float:
+    """m, of a lane whose shapes, no larger than `reach`, are at (F,B,M,3)."""
+    return float(np.median(np.ptp(position, axis=2).max(axis=(1, 2))) + 2 * reach)
+
+
+def _travels(center: np.ndarray, size: float) -> bool:
+    """Whether the centre (F,3) goes farther than FOLLOW_BEYOND sizes of the model."""
     return bool(np.ptp(center, axis=0).max() > FOLLOW_BEYOND * size)
 
 
@@ -172,25 +205,6 @@ def _box(shapes: list[Shape], position: np.ndarray, quaternion: np.ndarray) -> t
         points = position[:, :, k, None] + turned
         low, high = np.minimum(low, points.min(axis=(0, 1, 2))), np.maximum(high, points.max(axis=(0, 1, 2)))
     return low, high
-
-
-def outermost(mesh: Mesh) -> np.ndarray:
-    """The vertices (K,3) of a mesh that lie farthest in some 26 directions."""
-    directions = np.array([d for d in itertools.product((-1, 0, 1), repeat=3) if any(d)], float)
-    directions /= np.linalg.norm(directions, axis=1)[:, None]
-    vertices = np.asarray(mesh.vertices, float)
-    return vertices[np.unique(np.argmax(vertices @ directions.T, axis=0))]
-
-
-def rotations(q: np.ndarray) -> np.ndarray:
-    """The matrices (...,3,3) of unit quaternions (...,4)."""
-    w, x, y, z = np.moveaxis(np.asarray(q, float), -1, 0)
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-    ]
-    return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
 
 
 def _grid(position: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, int]:
@@ -232,6 +246,36 @@ def _groups(shapes: list[Shape], position: np.ndarray, quaternion: np.ndarray, l
             )
         )
     return groups
+
+
+def _arrows(arrows: Arrows | None, move: np.ndarray) -> list[Group]:
+    """The arrows of all bodies that contact ever acts on, moved as their lanes are."""
+    if arrows is None:
+        return []
+    length = arrows.scale * np.linalg.norm(arrows.along, axis=-1)  # (F,B,N)
+    seen = length.max(axis=0) > SHOWN * length.max(initial=0.0)  # (B,N)
+    if not seen.any():
+        return []
+    length, along = length[:, seen], arrows.along[:, seen]
+    count = length.shape[1]
+    return [
+        Group(
+            shape=Shape(0, arrow(), np.ones(3), np.zeros(3), np.array([1.0, 0, 0, 0]), ARROW),
+            scale=np.tile([arrows.width, arrows.width, 1.0], (count, 1)),
+            rgba=np.tile(ARROW, (count, 1)),
+            position=(arrows.start + move)[:, seen].astype(np.float32),
+            quaternion=_z_to_all(along).astype(np.float32),
+            moves=True,
+            length=np.where(length > SHOWN * length.max(), length, 0.0),
+        )
+    ]
+
+
+def _z_to_all(x: np.ndarray) -> np.ndarray:
+    """The quaternions (F,I,4) of the shortest turns from z to vectors (F,I,3); of zeros, of none."""
+    size = np.linalg.norm(x, axis=-1, keepdims=True)
+    u = np.where(size > 0, x / np.where(size > 0, size, 1.0), [0.0, 0.0, 1.0])
+    return np.apply_along_axis(z_to, -1, u)
 
 
 def _planes(model: Model, frames: Frames, center: np.ndarray) -> list[Plane]:

@@ -11,7 +11,7 @@ from pbad_jax.io.files import written_whole
 from pbad_jax.model.model import Model
 from pbad_jax.viz.needs import need
 from pbad_jax.viz.raster import pictures
-from pbad_jax.viz.stage import Stage, stage_of
+from pbad_jax.viz.stage import Look, Stage, stage_of
 
 FORMATS = (".gif", ".png", ".apng", ".mp4")
 COLORS = 128  # of a GIF
@@ -27,19 +27,25 @@ def images(
     layout: str = "grid",
     follow: bool | None = None,
     title: str | None = None,
+    contact_forces: bool | float = False,
     size: tuple[int, int] = (640, 480),
 ) -> np.ndarray:
     """Pictures of a motion, (F, height, width, 3) uint8; half a second to a second of CPU each.
 
     Args:
-        model, motion, fps, dt, layout, follow, title: as in `to_html`; an empty title writes none.
+        model, motion, fps, dt, layout, follow, title, contact_forces: as in `to_html`; an empty title writes none.
         size: pixels, width and height.
 
     Raises:
         StateError, OptionError, ImportError: as `to_html`; a size that is none.
+
+    Example:
+        >>> viz.images(arm, np.linspace([1.0, 0.0], [-1.0, 0.5], 3), fps=10, dt=0.1, size=(64, 48)).shape
+        (3, 48, 64, 3)
     """
     width, height = _checked(size)
-    return np.stack(list(_drawn(stage_of(model, motion, fps, dt, layout, follow, title), width, height)))
+    stage = stage_of(model, motion, Look(fps, dt, layout, follow, title, contact_forces))
+    return np.stack(list(_drawn(stage, width, height)))
 
 
 def to_video(
@@ -52,21 +58,30 @@ def to_video(
     layout: str = "grid",
     follow: bool | None = None,
     title: str | None = None,
+    contact_forces: bool | float = False,
     size: tuple[int, int] = (640, 480),
 ) -> None:
     """Write a motion as a moving picture; no display and no browser are needed.
 
     Args:
-        path: ends in .gif, .png or .apng (an animated PNG), or .mp4, which needs `pip install "imageio[ffmpeg]"`.
-        model, motion, fps, dt, layout, follow, title, size: as in `images`.
+        path: ends in .gif, .png or .apng (an animated PNG), or .mp4.
+        model, motion, fps, dt, layout, follow, title, contact_forces, size: as in `images`.
 
     Raises:
         OptionError: a path that ends otherwise; what `images` refuses. ImportError: a package is missing.
         OSError: the file cannot be written.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     swing = np.linspace([1.0, 0.0], [-1.0, 0.5], 3)
+        ...     viz.to_video(arm, swing, pathlib.Path(folder, "arm.gif"), dt=0.1, size=(64, 48))
+        ...     pathlib.Path(folder, "arm.gif").read_bytes()[:3]
+        b'GIF'
     """
     suffix = check_format(path)
     width, height = _checked(size)
-    stage = stage_of(model, motion, fps, dt, layout, follow, title)
+    stage = stage_of(model, motion, Look(fps, dt, layout, follow, title, contact_forces))
     if suffix == ".mp4":
         writer = need("imageio.v2").get_writer(path, fps=fps, macro_block_size=2)
         with writer:
@@ -87,7 +102,7 @@ def check_format(path: str | os.PathLike) -> str:
         raise OptionError(f"{str(path)!r}: {suffix!r} is no format of a moving picture; end it in {', '.join(FORMATS)}")
     if suffix == ".mp4":
         for package in ("imageio.v2", "imageio_ffmpeg"):
-            need(package, 'pip install "imageio[ffmpeg]"')
+            need(package)
     else:
         need("PIL.Image")
     return suffix

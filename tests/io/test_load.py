@@ -19,7 +19,7 @@ import pbad_jax as pbad
 from pbad_jax import forces
 from pbad_jax.atom import parallel
 from pbad_jax.forces.force import instant
-from pbad_jax.io import features, mjcf
+from pbad_jax.io import features, meshes, mjcf
 from pbad_jax.io.load import LoadReport
 from pbad_jax.kinematics import transforms
 from pbad_jax.math import rotations
@@ -614,7 +614,7 @@ def test_urdf_meshes_packages_and_the_unreadable(tmp_path):
     meshes = [m for m in model.topology.geom_meshes if m is not None]
     assert [len(m.faces) for m in meshes] == [1, 4] and meshes[0].vertices.max() == 2
     notes = "\n".join(report.notes)
-    assert "cannot hold the 4294967295 triangles" in notes and ".dae" in notes and "no such file" in notes
+    assert "cannot hold the 4294967295 triangles" in notes and "painted.dae" in notes and "no such file" in notes
     with pytest.warns(UserWarning, match="painted.dae"):
         pbad.load(package / "urdf" / "r.urdf")
     elsewhere = tmp_path / "elsewhere" / "r.urdf"
@@ -624,6 +624,47 @@ def test_urdf_meshes_packages_and_the_unreadable(tmp_path):
     assert "package not found" in "\n".join(report.notes)
     model, _ = pbad.load(elsewhere, unsupported="warn", package_dirs=[tmp_path])
     assert len([m for m in model.topology.geom_meshes if m is not None]) == 2
+
+
+COLLADA = """<?xml version="1.0"?>
+<COLLADA xmlns="http://www.collada.org/2005/11/COLLADASchema" version="1.4.1">
+  <asset><created>2026-01-01T00:00:00</created><modified>2026-01-01T00:00:00</modified>
+    <unit name="centimeter" meter="0.01"/><up_axis>Y_UP</up_axis></asset>
+  <library_geometries><geometry id="g"><mesh>
+    <source id="s"><float_array id="f" count="9">0 0 0 100 0 0 0 100 0</float_array>
+      <technique_common><accessor source="#f" count="3" stride="3">
+        <param name="X" type="float"/><param name="Y" type="float"/><param name="Z" type="float"/>
+      </accessor></technique_common></source>
+    <vertices id="v"><input semantic="POSITION" source="#s"/></vertices>
+    <triangles count="1"><input semantic="VERTEX" source="#v" offset="0"/><p>0 1 2</p></triangles>
+  </mesh></geometry></library_geometries>
+  <library_visual_scenes><visual_scene id="scene"><node id="n">
+    <matrix>1 0 0 50 0 1 0 0 0 0 1 0 0 0 0 1</matrix><instance_geometry url="#g"/>
+  </node></visual_scene></library_visual_scenes>
+  <scene><instance_visual_scene url="#scene"/></scene>
+</COLLADA>
+"""
+
+
+def test_collada_is_read_in_metres_with_its_scene(tmp_path, monkeypatch):
+    pytest.importorskip("collada", reason="of the extra viz, which CI has")
+    path = tmp_path / "a.dae"
+    path.write_text(COLLADA)
+    mesh = meshes.read_mesh(path, (1, 1, 2))
+    np.testing.assert_allclose(np.sort(mesh.vertices, axis=0), [[0.5, 0, 0], [0.5, 0, 0], [1.5, 1, 0]])
+    for text, why in (
+        ("<!DOCTYPE a [<!ENTITY b SYSTEM 'file:///etc/passwd'>]>" + COLLADA.split("?>")[1], "document types"),
+        ("<COLLADA", "not well-formed"),
+        ("<COLLADA/>", "unreadable COLLADA"),
+        (COLLADA.replace('<instance_geometry url="#g"/>', ""), "no triangles"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=why):
+            meshes.read_mesh(path)
+    monkeypatch.setattr(meshes, "COLLADA", ("trimesh", "no_such_package"))
+    path.write_text(COLLADA)
+    with pytest.raises(ValueError, match=r"pip install .pbad_jax\[viz\]"):
+        meshes.read_mesh(path)
 
 
 def test_json_is_not_a_model(tmp_path):

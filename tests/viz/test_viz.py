@@ -127,7 +127,7 @@ def test_the_title_is_the_models_and_its_step(rolled, tmp_path):
 
 
 def staged(model, motion, layout="grid", follow=None, dt=0.1):
-    return stage.stage_of(model, motion, 10.0, dt, layout, follow, None)
+    return stage.stage_of(model, motion, stage.Look(10.0, dt, layout, follow))
 
 
 def test_the_view_goes_with_what_falls_and_stays_with_what_swings(zoo):
@@ -183,6 +183,48 @@ def test_the_ground_is_where_contact_acts(zoo):
     np.testing.assert_allclose(plane.position[0], [0, 0, -0.5])
     (below,) = staged(model, model.q0[None]).planes  # nothing acts: a grid under the lowest point
     assert 1.8 < below.position[0, 2] < 1.9
+
+
+def lying_ball():
+    """A ball on the ground z = 0, where it presses and where it flies: the model and two rows."""
+    ball = pbad.Body("b", 2.0, inertia=0.1 * np.eye(3), joints=[pbad.Joint("free")],
+                     geoms=[pbad.Geom("sphere", (0.1, 0, 0))])  # fmt: skip
+    model = pbad.build_model([ball])
+    model = pbad.with_forces(model, pbad.forces.contact(model))
+    q = np.tile(np.asarray(model.q0), (2, 1))
+    q[:, :3] = [[0.3, -0.2, 0.099], [0.3, -0.2, 0.5]]
+    time = jnp.asarray([0.1, 0.2], model.dtype)
+    return model, pbad.Trajectory(time, jnp.asarray(q, model.dtype), jnp.zeros((2, 6), model.dtype))
+
+
+@pytest.mark.slow
+def test_contact_forces_are_arrows_on_the_line_where_they_act():
+    model, traj = lying_ball()
+    push = float(pbad.contact_forces(model, pbad.make_state(model, traj.q[0]))[0, 5])
+    assert push > 1  # N
+    for wanted, scale in ((True, 0.2 / max(2 * 9.81, push / 1.5)), (0.01, 0.01)):  # m/N; the ball is 0.2 m large
+        look = stage.Look(10.0, follow=False, contact_forces=wanted)
+        play = stage.stage_of(model, traj, look)
+        (arrows,) = [g for g in play.groups if g.length is not None]
+        np.testing.assert_allclose(arrows.length, [[scale * push], [0.0]], rtol=1e-5)
+        np.testing.assert_allclose(arrows.position[0, 0], [0.3, -0.2, -0.001], atol=1e-6)  # its lowest point
+        np.testing.assert_allclose(arrows.quaternion[0, 0], [1, 0, 0, 0], atol=1e-6)
+    assert all(g.length is None for g in staged(model, traj).groups)
+    lanes = jax.tree.map(lambda x: jnp.stack([x, x]), traj)
+    (arrows,) = [g for g in stage.stage_of(model, lanes, look).groups if g.length is not None]
+    assert arrows.position.shape == (2, 2, 3) and np.ptp(arrows.position[0], axis=0).max() > 0.1  # side by side
+    shown = viz.images(model, traj, fps=10, size=(96, 72), title="", contact_forces=0.05).astype(int)
+    red = (shown[..., 0] - shown[..., 2] > 60).sum(axis=(1, 2))  # the ball is blue
+    assert red[0] > 10 and red[1] == 0
+
+
+def test_contact_forces_refuse(rolled, tmp_path):
+    model, traj, _ = rolled
+    with pytest.raises(pbad.StateError, match="give a Trajectory"):
+        viz.to_html(model, traj.q, tmp_path / "a.html", contact_forces=True)
+    with pytest.raises(pbad.OptionError, match="contact_forces is -1"):
+        viz.to_html(model, traj, tmp_path / "a.html", contact_forces=-1)
+    viz.to_html(model, traj, tmp_path / "a.html", contact_forces=True)  # nothing touches: no arrows
 
 
 def test_show_gives_one_inline_frame(rolled, monkeypatch):
@@ -317,7 +359,7 @@ def test_nearer_triangles_hide_farther_ones():
 @pytest.mark.parametrize("suffix", [".gif", ".png", ".mp4"])
 def test_video(rolled, tmp_path, suffix):
     if suffix == ".mp4":
-        pytest.importorskip("imageio_ffmpeg")
+        pytest.importorskip("imageio_ffmpeg", reason="of the extra viz, which CI has")
     path = tmp_path / f"a{suffix}"
     viz.to_video(rolled[0], rolled[1], path, fps=10, size=(64, 48))
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
