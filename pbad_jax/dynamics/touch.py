@@ -16,7 +16,7 @@ from pbad_jax.math.small import matmul, matvec, small_sum, transpose
 from pbad_jax.math.spatial import compose
 from pbad_jax.model.model import Model
 from pbad_jax.model.sites import Site
-from pbad_jax.model.state import State, checked
+from pbad_jax.model.state import State, checked, driven
 
 TINY = 1e-30
 
@@ -36,7 +36,8 @@ def contact_forces(model: Model, state: State, control=None) -> jax.Array:
     Raises:
         StateError: shapes, dtypes, a state of another model (while tracing).
     """
-    at, n_links = instant_of(model, state, checked(model, state, control)), model.topology.n_links
+    acts = driven(model, state, checked(model, state, control))
+    at, n_links = instant_of(model, state, acts), model.topology.n_links
     field = jnp.zeros((n_links, 3, 4), model.dtype)
     for force in model.forces:
         if isinstance(force, CONTACTS):
