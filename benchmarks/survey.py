@@ -7,6 +7,7 @@ A model that is not there, or whose copy lacks files, is a row that says so, and
 
 import dataclasses
 import functools
+import importlib
 import importlib.util
 import os
 import pathlib
@@ -17,7 +18,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import mujoco
 import numpy as np
 from common import run
 
@@ -48,6 +48,7 @@ MODELS = {  # folder: files
 }
 URDFS = "a1 alex_nub_hands allegro_left_hand anymal bolt laikago g1_29dof_rev_1_0 go2 iris panda pr2 simple_humanoid "
 URDFS += "solo12 talos_reduced tiago ur5_robot"
+mujoco: Any = importlib.import_module("mujoco")  # it has no types
 STATES, ENOUGH, LEAST = 20, 1e-8, 1e-9
 
 

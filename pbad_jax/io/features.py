@@ -54,7 +54,9 @@ FEATURES = (
         "tendons", REFUSED, "tendon", "it wraps, has armature, polynomials, a force range, dry friction where spatial"
     ),
     Feature("contact", ACTS, "spheres, capsules, boxes, cylinders, ellipsoids, hulls of meshes with one another"),
-    Feature("contact", ACTS, "the same with planes, spheres, capsules, boxes and height fields of the world"),
+    Feature(
+        "contact", ACTS, "the same with planes, spheres, capsules, cylinders, boxes and height fields of the world"
+    ),
     Feature("contact", ACTS, "the same with all shapes of bodies that stand still"),
     Feature("contact", ACTS, "masks, exclusions, pairs, friction, margins"),
     Feature("contact", CARRIED, "contact", "URDF files, which have no ground"),

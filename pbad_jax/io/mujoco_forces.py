@@ -28,8 +28,9 @@ from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.model import Model
 
 Maker = Callable[[Model], Force | tuple[Force, ...]]
-PLANE, HEIGHTS, SPHERE, CAPSULE, BOX = 0, 1, 2, 3, 6
-SOLID = (SPHERE, CAPSULE, 4, 5, BOX, 7)  # ellipsoid, cylinder, mesh
+PLANE, HEIGHTS, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = range(8)
+BENT = (ELLIPSOID, CYLINDER, MESH)  # against which a moving shape's points alone say little
+SOLID = (SPHERE, CAPSULE, BOX, *BENT)
 
 
 def joined_to(m) -> np.ndarray:
@@ -80,10 +81,10 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
         partners = partners[[_in_order(g, h) not in named for h in partners]]
         if not partners.size:
             continue
-        surface = _surface(m, d, g)
-        if surface is None and m.geom_type[g] in SOLID and m.geom_bodyid[g] and g in place:
+        if m.geom_type[g] in BENT and m.geom_bodyid[g] and g in place:
             held += [(int(g), int(h)) for h in partners]
             continue
+        surface = _surface(m, d, g)
         if surface is None:
             kind = mujoco.mjtGeom(int(m.geom_type[g])).name.removeprefix("mjGEOM_").lower()
             lost.append(idle("contact with the", f" {kind} {_name(m, g)}"))
@@ -268,6 +269,8 @@ def _surface(m, d, g: int):
         return surfaces.sphere(centre, float(size[0]))
     if kind == CAPSULE:
         return surfaces.capsule(centre - size[1] * R[:, 2], centre + size[1] * R[:, 2], float(size[0]))
+    if kind == CYLINDER:
+        return surfaces.Cylinder(*(jnp.asarray(x) for x in (centre, R[:, 2], size[0], size[1])))
     if kind == BOX:
         return surfaces.Box(*(jnp.asarray(x) for x in (centre, R, size, 0.0)))
     if kind == HEIGHTS and np.allclose(R, np.eye(3)):

@@ -65,8 +65,8 @@ def make_step(dt: float, method: str = "rk4", *, algorithm: str = "auto"):
     def step(model: Model, state: State, control: jax.Array | None = None, dt=None) -> tuple[State, StepInfo]:
         control = checked(model, state, control)
         h = given_step_size(dt, default, model.dtype)
-        law = model.activation
-        mean = {} if law is None else {"activation": law.mean(state.activation, control, h)}
+        law, a = model.activation, state.activation
+        mean = {} if law is None or a is None else {"activation": law.mean(a, control, h)}
 
         def rate(q, v, time):
             here = dataclasses.replace(state, q=q, v=v, time=time, **mean)
