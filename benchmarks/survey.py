@@ -100,8 +100,8 @@ def measure(name: str) -> dict:
             model, report = pbad.load(path, unsupported="warn")
         except (pbad.ModelError, FileNotFoundError) as e:
             if plain is None and "No such file" in f"{said}{e}" or "no such file" in f"{e}":
-                return row | {"here": False, "why": f"incomplete copy: {_short(e, path)}"}
-            return row | {"loads": False, "everything_acts": False, "refused": [_short(e, path)]}
+                return row | {"here": False, "why": f"incomplete copy: {_short(e)}"}
+            return row | {"loads": False, "everything_acts": False, "refused": [_short(e)]}
         row |= {"nv": model.nv, "nu": model.nu, "loads": not report.unsupported}
         row |= {"everything_acts": not report.unsupported and not report.inactive}
         row |= {"refused": list(report.unsupported), "inactive": list(report.inactive)}
@@ -123,8 +123,9 @@ def _cleaned(path: pathlib.Path) -> Any:
     return _compile(prepared, False)[0]
 
 
-def _short(e: Exception, path: pathlib.Path) -> str:
-    return re.sub(r"\s+", " ", str(e)).replace(str(path), path.name)[:300]
+def _short(e: Exception) -> str:
+    """One line, without the folders of this machine."""
+    return re.sub(r"(?<![.\w])/(?:[^\s:'/]+/)+", "", re.sub(r"\s+", " ", str(e)))[:200]
 
 
 def agreement(model: pbad.Model, m: Any) -> dict:
