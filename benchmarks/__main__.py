@@ -58,6 +58,8 @@ SCRIPTS = (
     Script("compile_memory", 2.4, RIVALS, (), "20 links and more, rollouts"),
     Script("many_lanes", 9, ("mjx",), (), "single precision, by steps"),
     Script("one_thread", 1.8, RIVALS[1:], (), "dirk4 and semi-implicit Euler"),
+    Script("survey", 0.5, ("gymnasium",), ("--only", "gymnasium/"), "all but gymnasium's robots"),
+    Script("standing", 1, (), ("--quick",), "all but a rehearsal"),
     Script("training", 1, ("cma",), ("--quick",), "all but a rehearsal"),
     Script("gpu", 1, ("mjx", "gymnasium"), ("--quick",), "all but a rehearsal of --gpu"),
 )

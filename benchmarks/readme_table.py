@@ -1,10 +1,10 @@
-"""Writes the tables of docs/benchmarks.md from the JSON of the benchmarks; nothing in them is typed by hand.
+"""Writes the tables of docs/benchmarks.md and docs/robots.md from the JSON of the benchmarks; none are typed by hand.
 
-    python benchmarks/readme_table.py          # rewrite docs/benchmarks.md
+    python benchmarks/readme_table.py          # rewrite both pages
     python benchmarks/readme_table.py --check  # exit 1 if it would change; results older than their code are listed
 
 A table stands between the marks `<!-- begin: NAME -->` and `<!-- end: NAME -->`. To add one, write a function of the
-JSON of results/NAME.json that returns its lines, put it into `TABLES`, and the two marks into that page.
+JSON of results/NAME.json that returns its lines, put it into `TABLES`, and the two marks into a page.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 RESULTS = pathlib.Path(__file__).parent / "results"
-PAGE = RESULTS.parent.parent / "docs" / "benchmarks.md"
+PAGES = [RESULTS.parent.parent / "docs" / f"{name}.md" for name in ("benchmarks", "robots")]
 
 
 def markdown(head: list[str], rows: list[list[str]], words: int) -> list[str]:
@@ -232,6 +232,33 @@ def environments(data: dict) -> list[str]:
     return [*markdown(head, [line(r) for r in own], 1), "", said]
 
 
+def survey(data: dict) -> list[str]:
+    """How many robots of each source load, and what the others lack."""
+    rows = [r for r in data["rows"] if r["here"]]
+    head = ["from", "models", "load without a flag", "with everything acting", "numbers are MuJoCo's"]
+    keys, table = ("loads", "everything_acts", "agrees"), []
+    sources = list(dict.fromkeys(r["model"].split("/")[0] for r in rows))
+    for source_, own in [*((s, [r for r in rows if r["model"].startswith(f"{s}/")]) for s in sources), ("all", rows)]:
+        table.append([source_, str(len(own)), *(str(sum(bool(r.get(k)) for r in own)) for k in keys)])
+    shares = [f"{100 * sum(bool(r.get(k)) for r in rows) / len(rows):.0f} %" for k in keys]
+    table.append(["", "", *shares])
+    lost = [f"`{r['model']}` ({r['refused'][0][:90]})" for r in rows if not r["loads"]]
+    away = sum(not r["here"] for r in data["rows"])
+    said = f"Not loaded: {'; '.join(lost)}. Not counted, because the copies lack files: {away}."
+    return [*markdown(head, table, 1), "", said]
+
+
+def standing(data: dict) -> list[str]:
+    """How robots stand."""
+    head = ["robot", "dof", "base moves, mm", "iterations a step", "steps in parts", "failed", "× real time"]
+    table = []
+    for r in (r for r in data["rows"] if r["here"]):
+        moves = figure(None if r["base_moves_m"] is None else 1000 * r["base_moves_m"])
+        numbers = [figure(r["iterations_a_step"]), f"{100 * r['in_parts']:.0f} %", str(r["failed_steps"])]
+        table.append([r["robot"], str(r["nv"]), moves, *numbers, figure(r["times_real_time"])])
+    return [*markdown(head, table, 1), ""]
+
+
 TABLES = {
     "environments": environments,
     "gpu": gpu,
@@ -243,6 +270,8 @@ TABLES = {
     "work_precision": work_precision,
     "one_thread": one_thread,
     "stability": stability,
+    "survey": survey,
+    "standing": standing,
 }
 
 
@@ -261,12 +290,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
-    text = PAGE.read_text()
-    new = filled(text)
+    texts = {page: page.read_text() for page in PAGES}
+    new = {page: filled(text) for page, text in texts.items()}
     if arguments.check:
         subprocess.run([sys.executable, str(RESULTS.parent / "stale.py")], check=False)
-        sys.exit(new != text)
-    PAGE.write_text(new)
+        sys.exit(new != texts)
+    for page, text in new.items():
+        page.write_text(text)
 
 
 if __name__ == "__main__":

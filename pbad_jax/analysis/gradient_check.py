@@ -203,6 +203,8 @@ def check_gradients(
     }
     if bool(start.has_history):
         arguments["history"] = jnp.zeros(model.nv, model.dtype)
+    if start.activation is not None:
+        arguments["activation"] = start.activation
     rows, info, ends = _rollout_rows(how, arguments, start, seed, tolerance)
     instants = [
         force_jacobians.instant(model, before, after, control, options.dt)
@@ -268,6 +270,8 @@ def _end(options: Options, arguments, start: State, x: dict):
     state = dataclasses.replace(start, q=manifold.retract(model, start.q, a["q"]), v=a["v"], time=a["time"])
     if "history" in a:
         state = dataclasses.replace(state, history=manifold.retract(model, start.history, a["history"]))
+    if "activation" in a:
+        state = dataclasses.replace(state, activation=a["activation"])
 
     def body(carry, control):
         state, _ = carry

@@ -19,7 +19,8 @@ class Linearization(NamedTuple):
     """δx' = A δx + B δu of one step, in tangent coordinates x = (δq, δv) about both its ends.
 
     A: (2nv,2nv). B: (2nv,nu). state: the State at the end of the step, about which δx' is measured. info: its StepInfo.
-    For legendre x = (δq, δv, δh), h the configuration at the history node: A (3nv,3nv), B (3nv,nu).
+    For legendre x = (δq, δv, δh), h the configuration at the history node: A (3nv,3nv), B (3nv,nu). Where
+    actuators have an activation, x has (na,) more entries at its end, δa.
 
     Example:
         >>> step = pbad.linearize(arm, pbad.make_state(arm, [1.0, 0.0]), options=options)
@@ -71,16 +72,20 @@ def linearize(model: Model, state: State, control=None, options: Options | None 
 def _linearize(model: Model, state: State, control, dt, options: Options) -> Linearization:
     step, nv, history = make_step(options), model.nv, scheme_of(options).has_history
     control = jnp.zeros(model.nu, model.dtype) if control is None else jnp.asarray(control, model.dtype)
-    n = (3 if history else 2) * nv
+    moves = (3 if history else 2) * nv
+    n = moves + model.na
 
     def end(y):
         """The x' of y = (x, δu), and the step."""
         before = dataclasses.replace(state, q=manifold.retract(model, state.q, y[:nv]), v=state.v + y[nv : 2 * nv])
         if history:
-            before = dataclasses.replace(before, history=manifold.retract(model, state.history, y[2 * nv : n]))
+            before = dataclasses.replace(before, history=manifold.retract(model, state.history, y[2 * nv : moves]))
+        if state.activation is not None:
+            before = dataclasses.replace(before, activation=state.activation + y[moves:n])
         after, info = step(model, before, control + y[n:], dt)
         x = [_about_itself(model, after.q), after.v]
         x += [_about_itself(model, after.history)] if history else []
+        x += [] if after.activation is None else [after.activation]
         return jnp.concatenate(x), (after, info)
 
     J, (after, info) = jax.jacfwd(end, has_aux=True)(jnp.zeros(n + control.size, model.dtype))

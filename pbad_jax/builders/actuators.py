@@ -13,6 +13,7 @@ from pbad_jax.forces.drives import Actuation, VectorActuation, chosen
 from pbad_jax.forces.site_actuation import SiteActuation, points_of
 from pbad_jax.forces.spatial_tendons import SpatialTendonActuation, checked_path, course_of
 from pbad_jax.forces.tendons import TendonActuation, tendon_rows
+from pbad_jax.model import activation as activations
 from pbad_jax.model.joints import BALL, JOINTS, JointInfo
 from pbad_jax.model.keyframes import Keyframe, Keyframes
 from pbad_jax.model.model import Model
@@ -22,6 +23,9 @@ from pbad_jax.model.sites import Site
 @dataclasses.dataclass(frozen=True)
 class Actuator:
     """force = clip(gain · clip(control) + bias · (1, length, speed)); the joint feels gear · force.
+
+    With a `time_constant`, or where it `integrates`, the clipped control drives an activation, a state of its own,
+    which takes its place (model/activation.py).
 
     MuJoCo's motor (gain 1, bias 0), position servo (gain kp, bias (0, −kp, −kv)), velocity servo and general
     affine actuator. length = gear · q, speed = gear · v; the length of a ball is gear · its rotation vector, that of a
@@ -39,6 +43,9 @@ class Actuator:
         control_range, force_range: (low, high), None = unlimited.
         in_parent: whether the gear of a ball, or of a free joint's rotation, is in the axes of the body's parent
             instead of its own (MuJoCo's jointinparent).
+        time_constant: s, > 0, of a first-order filter of the control; None = no filter.
+        integrates: whether the activation is the integral of the control over time instead.
+        activation_range: (low, high) of the activation, None = unlimited.
 
     Example:
         >>> driven = pbad.with_actuators(arm, pbad.Actuator("joint0", name="lift", gear=5.0))
@@ -54,6 +61,9 @@ class Actuator:
     control_range: Any = None
     force_range: Any = None
     in_parent: bool = False
+    time_constant: float | None = None
+    integrates: bool = False
+    activation_range: Any = None
 
 
 def with_actuators(model: Model, *actuators: Actuator) -> Model:
@@ -79,13 +89,17 @@ def with_actuators(model: Model, *actuators: Actuator) -> Model:
     leaf = checks.leaf(model.dtype)
     more = tuple(actuation(drives, leaf, links, first=model.nu))
     topology = dataclasses.replace(t, actuator_names=names)
-    keyframes = Keyframes({k: _with_more(key, len(drives)) for k, key in model.keyframes.items()})
-    return dataclasses.replace(model, topology=topology, forces=model.forces + more, keyframes=keyframes)
+    keyframes = Keyframes({k: _with_more(key, drives) for k, key in model.keyframes.items()})
+    states = activations.joined(model.activation, activation(drives, leaf, first=model.nu))
+    more = {"forces": model.forces + more, "keyframes": keyframes, "activation": states}
+    return dataclasses.replace(model, topology=topology, **more)
 
 
-def _with_more(key: Keyframe, count: int) -> Keyframe:
-    """A keyframe whose further controls are zero."""
-    return key if key.control is None else dataclasses.replace(key, control=np.r_[key.control, np.zeros(count)])
+def _with_more(key: Keyframe, drives: Sequence["Drive"]) -> Keyframe:
+    """A keyframe whose further controls and activations are zero."""
+    count = {"control": len(drives), "activation": sum(d.activation is not None for d in drives)}
+    given = {k: (getattr(key, k), n) for k, n in count.items()}
+    return dataclasses.replace(key, **{k: np.r_[x, np.zeros(n)] for k, (x, n) in given.items() if x is not None})
 
 
 def motors(model: Model, joints: str | Sequence[str] | None = None) -> list[Actuator]:
@@ -114,6 +128,9 @@ def motors(model: Model, joints: str | Sequence[str] | None = None) -> list[Actu
     return out
 
 
+FREE = (-np.inf, np.inf)
+
+
 class Drive(NamedTuple):
     """A checked Actuator."""
 
@@ -126,6 +143,7 @@ class Drive(NamedTuple):
     bias: np.ndarray
     control_range: tuple[float, float]
     force_range: tuple[float, float]
+    activation: tuple[float, bool, tuple[float, float]] | None  # time constant, whether it integrates, range
     path: tuple = ()  # of a spatial tendon
     site: Site | None = None
 
@@ -176,7 +194,34 @@ def _law_of(a: Actuator, where: str) -> tuple:
     return (
         number(a.gain, f"gain of {where}"), vector(a.bias, 3, f"bias of {where}"),
         interval(a.control_range, f"control_range of {where}"), interval(a.force_range, f"force_range of {where}"),
+        _activation_of(a, where),
     )  # fmt: skip
+
+
+def _activation_of(a: Actuator, where: str) -> tuple[float, bool, tuple[float, float]] | None:
+    """Time constant, whether it integrates, and the range of its activation; None where it has none."""
+    if a.time_constant is not None and a.integrates:
+        raise ModelError(f"{where} has a time_constant and integrates; give one of them")
+    if a.time_constant is None and not a.integrates:
+        if a.activation_range is not None:
+            raise ModelError(f"{where} has an activation_range, but no time_constant, and it does not integrate")
+        return None
+    time = 1.0 if a.time_constant is None else checks.above_zero(a.time_constant, f"time_constant of {where}")
+    return time, a.integrates, interval(a.activation_range, f"activation_range of {where}")
+
+
+def activation(drives: Sequence[Drive], leaf: Callable, first: int = 0) -> activations.Activation | None:
+    """The activations of these actuators, whose controls begin at `first`; None where there are none."""
+    own = [(i, d, d.activation) for i, d in enumerate(drives) if d.activation is not None]
+    if not own:
+        return None
+    return activations.Activation(
+        time_constant=leaf([time for *_, (time, _, _) in own]),
+        control_range=leaf([d.control_range for _, d, _ in own]),
+        range=leaf([bounds for *_, (_, _, bounds) in own]),
+        u_index=tuple(first + i for i, *_ in own),
+        integrates=tuple(sums for *_, (_, sums, _) in own),
+    )
 
 
 def actuation(drives: Sequence[Drive], leaf: Callable, links: Mapping[str, int], first: int = 0) -> list:
@@ -240,6 +285,6 @@ def _law(drives: Sequence[Drive], leaf: Callable) -> dict[str, Any]:
     return {
         "gain": leaf([d.gain for d in drives], n),
         "bias": leaf([d.bias for d in drives], n, 3),
-        "control_range": leaf([d.control_range for d in drives], n, 2),
+        "control_range": leaf([d.control_range if d.activation is None else FREE for d in drives], n, 2),
         "force_range": leaf([d.force_range for d in drives], n, 2),
     }

@@ -12,7 +12,7 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax import forces as force_laws
-from pbad_jax.builders.actuators import Actuator, Drive, actuation, check_actuator
+from pbad_jax.builders.actuators import Actuator, Drive, activation, actuation, check_actuator
 from pbad_jax.builders.descriptions import Body, Geom
 from pbad_jax.builders.joint_inertia import check_joint_inertia, joint_inertia
 from pbad_jax.builders.link_rows import Draft, add_body, add_geom
@@ -95,19 +95,22 @@ def build_model(
         q0=leaf(q_ref, len(q_ref)),
         geometry=_geometry(draft),
         forces=(force_laws.Gravity(), *_joint_forces(draft, q_ref, leaf), *actuation(drives, leaf, links)),
-        keyframes=_keyframes(keyframes or {}, {"q": len(q_ref), "v": nv, "control": len(drives)}),
+        keyframes=_keyframes(keyframes or {}, {"q": len(q_ref), "v": nv, "control": len(drives)}, drives),
+        activation=activation(drives, leaf),
     )
     return with_sensors(with_sites(model, sites or {}), sensors or {})
 
 
-def _keyframes(given: Mapping[str, Keyframe], sizes: dict[str, int]) -> Keyframes:
+def _keyframes(given: Mapping[str, Keyframe], sizes: dict[str, int], drives: Sequence[Drive]) -> Keyframes:
     """Of the right lengths, all numbers finite; what a quaternion may be is `make_state`'s to say."""
     out = {}
     for name, key in given.items():
         where = f"of keyframe {name!r}"
         q, v = (vector(getattr(key, k), sizes[k], f"{k} {where}") for k in "qv")
         u = None if key.control is None else vector(key.control, sizes["control"], f"control {where}")
-        out[name] = Keyframe(q, v, u, checks.number(key.time, f"time {where}"))
+        na = sum(d.activation is not None for d in drives)
+        a = None if key.activation is None else vector(key.activation, na, f"activation {where}")
+        out[name] = Keyframe(q, v, u, checks.number(key.time, f"time {where}"), a)
     return Keyframes(out)
 
 

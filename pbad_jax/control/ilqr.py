@@ -90,6 +90,11 @@ def ilqr(
     if scheme_of(env.rules.options).has_history:
         raise OptionError(f"ilqr: {scheme_of(env.rules.options).name} keeps a history; take radau, dirk or variational")
     iterations, params = integer(iterations, "iterations", 1), env.checked(params)
+    if params.model.na:
+        raise OptionError(
+            f"ilqr: model {params.model.topology.name!r} has {params.model.na} actuators with an activation, a state "
+            "that its gains do not look at; take mppi, or actuators without time_constant and integrates"
+        )
     low, high = (jnp.asarray(x, actions.dtype) for x in env.action_bounds)
     return _ilqr(env, params, state, jnp.clip(actions, low[None], high[None]), jnp.asarray(tolerance), iterations)
 

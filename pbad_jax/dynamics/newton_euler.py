@@ -23,7 +23,7 @@ from pbad_jax.math.rotations import hat
 from pbad_jax.math.small import matmul, matvec, small_sum, take, transpose
 from pbad_jax.math.spatial import cross_force, cross_motion, homogeneous, twist_matrix
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State, checked
+from pbad_jax.model.state import State, checked, driven
 
 ALGORITHMS = ("auto", "aba", "crba")
 
@@ -112,7 +112,7 @@ def inverse_dynamics(model: Model, state: State, acceleration: jax.Array, contro
         >>> newton_euler.inverse_dynamics(arm, pbad.make_state(arm, [1.0, 0.0]), jnp.zeros(2)).round(3)
         Array([16.51 ,  4.127], dtype=float64)
     """
-    control = checked(model, state, control)
+    control = driven(model, state, checked(model, state, control))
     acceleration = jnp.asarray(acceleration, model.dtype)
     if acceleration.shape != (model.nv,):
         raise StateError(f"acceleration has shape {acceleration.shape}; wanted ({model.nv},)")
@@ -170,7 +170,7 @@ def acceleration(model: Model, state: State, control=None, *, algorithm: str = "
         Array([-10.304,  13.269], dtype=float64)
     """
     one_of(algorithm, ALGORITHMS, "algorithm", OptionError)
-    m = spatial_state(model, state, checked(model, state, control))
+    m = spatial_state(model, state, driven(model, state, checked(model, state, control)))
     if algorithm == "aba" or (algorithm == "auto" and model.nv > DENSE):
         return _articulated_bodies(model, m)
     missing = m.tau - onto_joints(model, m.s, m.wrench)

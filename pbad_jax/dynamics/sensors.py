@@ -39,7 +39,7 @@ from pbad_jax.model.joints import JointInfo
 from pbad_jax.model.model import Model
 from pbad_jax.model.sensors import KINDS, POSITIVE, Sensor
 from pbad_jax.model.sites import Site
-from pbad_jax.model.state import State, checked
+from pbad_jax.model.state import State, checked, driven
 
 
 @with_all_bits
@@ -68,7 +68,7 @@ def read_sensors(model: Model, state: State, control=None, acceleration=None) ->
         >>> {name: x.round(3) for name, x in pbad.read_sensors(seen, pbad.make_state(seen)).items()}
         {'tip': Array([ 0.,  0., -2.], dtype=float64), 'energy': Array([0.], dtype=float64)}
     """
-    look = _Look(model, state, checked(model, state, control), acceleration)
+    look = _Look(model, state, driven(model, state, checked(model, state, control)), acceleration)
     return {name: _within(s, READERS[s.kind](look, s)) for name, s in model.sensors.items()}
 
 

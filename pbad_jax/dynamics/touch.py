@@ -16,7 +16,7 @@ from pbad_jax.math.small import matmul, matvec, small_sum, transpose
 from pbad_jax.math.spatial import compose
 from pbad_jax.model.model import Model
 from pbad_jax.model.sites import Site
-from pbad_jax.model.state import State, checked
+from pbad_jax.model.state import State, checked, driven
 
 TINY = 1e-30
 
@@ -41,7 +41,8 @@ def contact_forces(model: Model, state: State, control=None) -> jax.Array:
         >>> pbad.contact_forces(touching, pbad.make_state(touching)).round(1)
         Array([[ 0. ,  0. ,  0. ,  0. ,  0. , 95.1]], dtype=float64)
     """
-    at, n_links = instant_of(model, state, checked(model, state, control)), model.topology.n_links
+    acts = driven(model, state, checked(model, state, control))
+    at, n_links = instant_of(model, state, acts), model.topology.n_links
     field = jnp.zeros((n_links, 3, 4), model.dtype)
     for force in model.forces:
         if isinstance(force, CONTACTS):

@@ -98,6 +98,24 @@ class Box:
         return outside + jnp.minimum(jnp.max(y), 0.0) - self.round
 
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["position", "axis", "radius", "half"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Cylinder:
+    """A cylinder: `position` of its middle (3,) m, unit `axis` (3,), `radius` and `half` its length () m."""
+
+    position: jax.Array
+    axis: jax.Array
+    radius: jax.Array
+    half: jax.Array
+
+    def distance(self, P: jax.Array) -> jax.Array:
+        """To the nearest point of its side, its ends or its edges; inside, to the side or the nearest end."""
+        x = P - self.position
+        along = self.axis @ x
+        y = jnp.stack([safe_norm(x - along * self.axis) - self.radius, jnp.abs(along) - self.half])
+        return safe_norm(jnp.maximum(y, 0.0)) + jnp.minimum(jnp.max(y), 0.0)
+
+
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["control", "origin", "spacing"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class HeightField:

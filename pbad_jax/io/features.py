@@ -26,7 +26,7 @@ class Feature(NamedTuple):
 FEATURES = (
     Feature("bodies", ACTS, "inertia, armature, gravity, gravity compensation"),
     Feature("bodies", ACTS, "mocap bodies that nothing touches", "they stand still"),
-    Feature("bodies", REFUSED, "mocap body", "others touch it or are tied to it"),
+    Feature("bodies", REFUSED, "mocap body", "others touch it"),
     Feature("bodies", REFUSED, "gravity compensation", "through joints with a force range"),
     Feature("bodies", REFUSED, "flex"),
     Feature("joints", ACTS, "hinge, slide, ball, free, several on a body"),
@@ -37,8 +37,9 @@ FEATURES = (
     Feature("joints", CARRIED, "effort limits", "URDF"),
     Feature("joints", CARRIED, "velocity limits", "URDF"),
     Feature("actuators", ACTS, "motors, servos, affine actuators with ranges on joints, tendons, sites"),
+    Feature("actuators", ACTS, "activations", "first-order filters, integrators"),
     Feature("actuators", REFUSED, "transmission", "through bodies, cranks, sites with a reference, tendons that wrap"),
-    Feature("actuators", REFUSED, "activation dynamics"),
+    Feature("actuators", REFUSED, "activation dynamics", "muscles, motors, user"),
     Feature("actuators", REFUSED, "gain type", "affine, muscle, motor, pid, user"),
     Feature("actuators", REFUSED, "bias type", "muscle, motor, user"),
     Feature("actuators", REFUSED, "several controls or outputs"),
@@ -53,13 +54,17 @@ FEATURES = (
         "tendons", REFUSED, "tendon", "it wraps, has armature, polynomials, a force range, dry friction where spatial"
     ),
     Feature("contact", ACTS, "spheres, capsules, boxes, cylinders, ellipsoids, hulls of meshes with one another"),
-    Feature("contact", ACTS, "the same with planes, spheres, capsules, boxes and height fields of the world"),
+    Feature(
+        "contact", ACTS, "the same with planes, spheres, capsules, cylinders, boxes and height fields of the world"
+    ),
+    Feature("contact", ACTS, "the same with all shapes of bodies that stand still"),
     Feature("contact", ACTS, "masks, exclusions, pairs, friction, margins"),
     Feature("contact", CARRIED, "contact", "URDF files, which have no ground"),
     Feature("contact", CARRIED, "contact with the", "other shapes of the world"),
     Feature("contact", CARRIED, "contact between bodies", "other shapes, or `body_contact=False`"),
     Feature("contact", CARRIED, "contact pairs", "other shapes, or they cannot meet"),
     Feature("equality", ACTS, "connections and welds of bodies, couplings of joints and fixed tendons"),
+    Feature("equality", ACTS, "ties to mocap bodies", "an `Anchor`; its `target` is a leaf that a program can move"),
     Feature("equality", CARRIED, "equality constraints that start inactive"),
     Feature("equality", REFUSED, "equality", "sites, flexes, spatial tendons, welds in another pose than at qpos0"),
     Feature("fluid", ACTS, "inertia boxes"),

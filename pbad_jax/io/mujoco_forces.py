@@ -28,8 +28,9 @@ from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.model import Model
 
 Maker = Callable[[Model], Force | tuple[Force, ...]]
-PLANE, HEIGHTS, SPHERE, CAPSULE, BOX = 0, 1, 2, 3, 6
-SOLID = (SPHERE, CAPSULE, 4, 5, BOX, 7)  # ellipsoid, cylinder, mesh
+PLANE, HEIGHTS, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = range(8)
+BENT = (ELLIPSOID, CYLINDER, MESH)  # against which a moving shape's points alone say little
+SOLID = (SPHERE, CAPSULE, BOX, *BENT)
 
 
 def joined_to(m) -> np.ndarray:
@@ -38,10 +39,10 @@ def joined_to(m) -> np.ndarray:
     return np.where(np.isin(m.body_weldid, still), 0, m.body_weldid)
 
 
-def moved_from_outside(m, body_names: list[str], contact_off: bool, equality_off: bool) -> list[str]:
-    """The mocap bodies that others touch or are tied to, by name: a program could push by moving them.
+def moved_from_outside(m, body_names: list[str], contact_off: bool) -> list[str]:
+    """The mocap bodies that others touch, by name: a program could push by moving them.
 
-    The others are marks without mechanics.
+    The others are marks without mechanics, or hold by a weld, whose target a program can move.
     """
     out, on = [], m.body_weldid[m.geom_bodyid]
     moving = np.flatnonzero(joined_to(m)[m.geom_bodyid] != 0)
@@ -51,17 +52,7 @@ def moved_from_outside(m, body_names: list[str], contact_off: bool, equality_off
         named = pairs[np.isin(pairs, own).any(axis=1)].size
         if not contact_off and (named or any(_may_touch(m, int(g), moving).any() for g in own)):
             out.append(refused("mocap body", f" {body_names[b]!r} (others touch it; it stands still here)"))
-        if not equality_off and any(b in ends for ends in _tied(m)):
-            out.append(refused("mocap body", f" {body_names[b]!r} (others are tied to it)"))
     return out
-
-
-def _tied(m) -> list[tuple[int, ...]]:
-    """The bodies at the ends of every active equality constraint between bodies."""
-    mujoco = mujoco_module()
-    on_bodies = (m.eq_objtype == int(mujoco.mjtObj.mjOBJ_BODY)) & (m.eq_active0 != 0)
-    ends = [m.body_weldid[[m.eq_obj1id[e], m.eq_obj2id[e]]] for e in np.flatnonzero(on_bodies)]
-    return [tuple(int(b) for b in pair) for pair in ends]
 
 
 def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list[str]]:
@@ -81,11 +72,17 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
     solid = moving[np.isin(moving, order) & np.isin(m.geom_type[moving], SOLID)]
     place = {g: k for k, g in enumerate(order)}
     points: dict[int, ContactPoints] = {}  # of every shape, made once
+    named = [_ends_of(m, p) for p in range(m.npair)]
+    held: list[tuple[int, int]] = []  # pairs with what stands still on a body that does
     makers: list[Maker] = []
     lost = []
     for g in still:
         partners = solid[_may_touch(m, g, solid)]
+        partners = partners[[_in_order(g, h) not in named for h in partners]]
         if not partners.size:
+            continue
+        if m.geom_type[g] in BENT and m.geom_bodyid[g] and g in place:
+            held += [(int(g), int(h)) for h in partners]
             continue
         surface = _surface(m, d, g)
         if surface is None:
@@ -95,32 +92,61 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
         makers.append(
             functools.partial(_contact, surface, [place[h] for h in partners], *_mixed(m, g, partners)[:2], points)
         )
-    named = [_ends_of(m, p) for p in range(m.npair)]
     chosen = [p for p, ends in enumerate(named) if _can_meet(m, ends, place)]
     pairs, masked = [named[p] for p in chosen], _pairs(m, solid, set(named))
-    if pairs or masked:
-        law = _joined_laws(_laws_of_pairs(m, chosen), _laws_of_geoms(m, masked))
-        geoms = [(place[g], place[h]) for g, h in pairs + masked]
+    if pairs or masked or held:
+        law = _joined_laws(_laws_of_pairs(m, chosen), _laws_of_geoms(m, masked + held))
+        geoms = [(place[g], place[h]) for g, h in pairs + masked + held]
         makers.append(functools.partial(_between, geoms, law, MAX_CONTACTS + _overlapping(m)))
     without = len(_pairs(m, moving, set(named))) - len(masked)
     if without:
         lost.append(idle("contact between bodies", f" ({without} pairs of geoms)"))
-    if m.npair > len(chosen):
-        lost.append(idle("contact pairs", f" ({m.npair - len(chosen)})"))
+    rest = [p for p in range(m.npair) if p not in chosen]
+    grounds = [(p, _ground_of(m, d, named[p], place)) for p in rest]
+    for p, ground in grounds:
+        if ground is not None:
+            surface, h = ground
+            law = _laws_of_pairs(m, [p])
+            time = m.pair_solref[p, :1] if m.pair_solref[p, 0] > 0 else np.full(1, 0.02)
+            makers.append(functools.partial(_contact, surface, [place[h]], law.friction, time, points))
+    idle_pairs = [named[p] for p, ground in grounds if ground is None and _moves_at_all(m, named[p])]
+    if idle_pairs:
+        lost.append(idle("contact pairs", f" ({len(idle_pairs)})"))
     return makers, lost
 
 
 def _ends_of(m, p: int) -> tuple[int, int]:
     """The geoms of an explicit pair."""
-    g, h = sorted((int(m.pair_geom1[p]), int(m.pair_geom2[p])))
-    return g, h
+    return _in_order(m.pair_geom1[p], m.pair_geom2[p])
+
+
+def _in_order(g, h) -> tuple[int, int]:
+    return min(int(g), int(h)), max(int(g), int(h))
+
+
+def _moves_at_all(m, ends: tuple[int, int]) -> bool:
+    """Whether the geoms of a pair can move against one another."""
+    on = joined_to(m)[m.geom_bodyid[np.array(ends)]]
+    return bool(on[0] != on[1])
 
 
 def _can_meet(m, ends: tuple[int, int], place: dict[int, int]) -> bool:
-    """Whether both have an inside and are on two bodies that move, not as one."""
+    """Whether both have an inside and are on two bodies that do not move as one."""
     g = np.array(ends)
-    on = joined_to(m)[m.geom_bodyid[g]]
-    return bool(np.isin(m.geom_type[g], SOLID).all() and on.all() and on[0] != on[1] and {*ends} <= place.keys())
+    solid = np.isin(m.geom_type[g], SOLID) & (m.geom_bodyid[g] > 0)
+    return bool(solid.all() and _moves_at_all(m, ends) and {*ends} <= place.keys())
+
+
+def _ground_of(m, d, ends: tuple[int, int], place: dict[int, int]):
+    """Of an explicit pair the surface that stands still, and the geom that it meets; None where there is none."""
+    still = joined_to(m)[m.geom_bodyid[np.array(ends)]] == 0
+    if still.all() or not still.any():
+        return None
+    g, h = ends if still[0] else ends[::-1]
+    if m.geom_type[h] not in SOLID or h not in place:
+        return None
+    surface = _surface(m, d, g)
+    return None if surface is None else (surface, h)
 
 
 class _Laws(NamedTuple):
@@ -243,6 +269,8 @@ def _surface(m, d, g: int):
         return surfaces.sphere(centre, float(size[0]))
     if kind == CAPSULE:
         return surfaces.capsule(centre - size[1] * R[:, 2], centre + size[1] * R[:, 2], float(size[0]))
+    if kind == CYLINDER:
+        return surfaces.Cylinder(*(jnp.asarray(x) for x in (centre, R[:, 2], size[0], size[1])))
     if kind == BOX:
         return surfaces.Box(*(jnp.asarray(x) for x in (centre, R, size, 0.0)))
     if kind == HEIGHTS and np.allclose(R, np.eye(3)):
@@ -287,8 +315,6 @@ def equalities(m, names, switched_off: bool) -> tuple[list[Maker], list[str]]:
             joint.append(e)
         elif kind == "tendon" and mujoco_tendons.may_be_coupled(m, e):
             tendon.append(e)
-        elif on_bodies and (m.body_mocapid[m.body_weldid[[m.eq_obj1id[e], m.eq_obj2id[e]]]] >= 0).any():
-            continue  # `moved_from_outside` names it
         elif kind in ("connect", "weld") and on_bodies and _is_met(m, e, kind):
             if joined_to(m)[m.eq_obj1id[e]] == joined_to(m)[m.eq_obj2id[e]]:
                 continue  # of what cannot move apart
@@ -327,8 +353,20 @@ def _ends(m, e: int, kind: str, names: list[str]) -> tuple:
     """Body, other body (None: the world), and of a connection the point of each."""
     a, b = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
     p, q = m.eq_data[e, :3], m.eq_data[e, 3:6]
+    a, p = _in_world(m, a, p)
+    b, q = _in_world(m, b, q)
     found = (names[a], names[b] if b else None, p, q) if a else (names[b], None, q, p)
     return found if kind == "connect" else found[:2]
+
+
+def _in_world(m, body: int, point: np.ndarray) -> tuple[int, np.ndarray]:
+    """A point of a mocap body as one of the world, where it stands at qpos0; of others as it is."""
+    if m.body_mocapid[m.body_weldid[body]] < 0:
+        return body, point
+    mujoco = mujoco_module()
+    d = mujoco.MjData(m)
+    mujoco.mj_kinematics(m, d)
+    return 0, d.xpos[body] + d.xmat[body].reshape(3, 3) @ point
 
 
 def _connect(body: str, other: str | None, point, other_point, tau: float, model: Model):

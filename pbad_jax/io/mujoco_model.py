@@ -192,6 +192,7 @@ def _actuators(m, names: _Names, switches: set[str]) -> tuple[list[Actuator], li
                 bias=np.array(m.actuator_biasprm[a, :3]) if m.actuator_biastype[a] == 1 else np.zeros(3),
                 control_range=None if unclamped else _range(m.actuator_ctrllimited[a], m.actuator_ctrlrange[a]),
                 force_range=force_range,
+                **_activation(m, a),
             )
         )
     return drives, lost
@@ -199,6 +200,20 @@ def _actuators(m, names: _Names, switches: set[str]) -> tuple[list[Actuator], li
 
 def _range(limited, bounds) -> tuple[float, float] | None:
     return (float(bounds[0]), float(bounds[1])) if limited else None
+
+
+def _activation(m, a: int) -> dict[str, Any]:
+    """What an actuator has of a state of its own; MuJoCo's `filter` is its `filterexact` by Euler's steps."""
+    kind = _dynamics(m, a)
+    if kind == "none":
+        return {}
+    bounds = _range(m.actuator_actlimited[a], m.actuator_actrange[a])
+    how = {"integrates": True} if kind == "integrator" else {"time_constant": float(m.actuator_dynprm[a, 0])}
+    return {"activation_range": bounds, **how}
+
+
+def _dynamics(m, a: int) -> str:
+    return mujoco_sites.word("mjtDyn", m.actuator_dyntype[a])
 
 
 def _else(m, a: int, names: _Names) -> Any:
@@ -228,8 +243,8 @@ def _why_not(m, a: int) -> str:
             return refused("transmission", " through a site of the world, or with a reference")
     elif m.actuator_trntype[a] > 1:
         return refused("transmission", f" through a {label(mujoco.mjtTrn, m.actuator_trntype[a])}")
-    if m.actuator_dyntype[a] != 0:
-        return refused("activation dynamics", f" ({label(mujoco.mjtDyn, m.actuator_dyntype[a])})")
+    if _dynamics(m, a) not in ("none", "integrator", "filter", "filterexact"):
+        return refused("activation dynamics", f" ({_dynamics(m, a)})")
     if m.actuator_gaintype[a] != 0:
         return refused("gain type", f" {label(mujoco.mjtGain, m.actuator_gaintype[a])}")
     if m.actuator_biastype[a] > 1:
@@ -248,7 +263,7 @@ def _unsupported(m, names: _Names, switches: set[str]) -> list[str]:
     """Everything that would change the motion and that this library does not have."""
     out = []
     out += [refused("flex", f" {f}") for f in range(m.nflex)]
-    out += mujoco_forces.moved_from_outside(m, names.body, "contact" in switches, "equality" in switches)
+    out += mujoco_forces.moved_from_outside(m, names.body, "contact" in switches)
     held = [j for j in range(m.njnt) if m.jnt_actgravcomp[j] and m.jnt_actfrclimited[j] and np.any(m.body_gravcomp)]
     out += [refused("gravity compensation", f" through joint {names.joint[j]!r} with a force range") for j in held]
     bent = np.flatnonzero(_poly(m, "jnt_stiffnesspoly", m.njnt).any(axis=1) & (m.jnt_type <= BALL))
@@ -281,7 +296,9 @@ def _keyframes(m, names: _Names, actuators: list[int], has_control: Sequence[boo
     out = {}
     for k, name in enumerate(names.key):
         control = np.array(m.key_ctrl[k])[actuators] if k >= len(has_control) or has_control[k] else None
-        out[name] = Keyframe(np.array(m.key_qpos[k]), np.array(m.key_qvel[k]), control, float(m.key_time[k]))
+        own = [m.actuator_actadr[a] for a in actuators if _dynamics(m, a) != "none"]
+        act = np.array(m.key_act[k])[own] if own else None
+        out[name] = Keyframe(np.array(m.key_qpos[k]), np.array(m.key_qvel[k]), control, float(m.key_time[k]), act)
     return out
 
 

@@ -18,7 +18,10 @@ from pbad_jax.model.model import Mesh
 
 
 class Shapes:
-    """Reads visuals and collisions. Where a link has visuals, its collision shapes get alpha 0, and no meshes."""
+    """Reads visuals and collisions. Where a link has visuals, its collision shapes get alpha 0.
+
+    Their meshes are read where a robot has no other shapes to touch with, as they are dear: each has many points.
+    """
 
     def __init__(self, root: Node, roots: Roots, out: Prepared, meshes: bool):
         self.roots, self.out, self.meshes = roots, out, meshes
@@ -26,6 +29,8 @@ class Shapes:
         self.read: dict[tuple, Mesh | str] = {}
         self.problems: dict[str, dict[str, None]] = {}  # why -> meshes
         self.contacts = 0
+        collisions = [_shape(x) for link in root.all("link") for x in link.all("collision")]
+        self.only_meshes = all(x is None or x.tag == "mesh" for x in collisions)
 
     def of_link(self, link: Node) -> list[Geom]:
         """All that can be read."""
@@ -34,7 +39,7 @@ class Shapes:
         for x in link.all("collision"):
             self.contacts += 1
             shape = _shape(x)
-            if not seen or (shape is not None and shape.tag != "mesh"):
+            if not seen or self.only_meshes or (shape is not None and shape.tag != "mesh"):
                 shapes.append(self._geom(x, visible=not seen, touches=True))
         return [g for g in shapes if g is not None]
 

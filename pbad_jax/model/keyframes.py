@@ -18,12 +18,14 @@ class Keyframe:
         q, v: (nq,), (nv,) in the model's layout.
         control: (nu,), one for each actuator; None where the file says nothing of it.
         time: s.
+        activation: (na,), of the actuators that have one; None: zero.
     """
 
     q: np.ndarray
     v: np.ndarray
     control: np.ndarray | None = None
     time: float = 0.0
+    activation: np.ndarray | None = None
 
 
 class Keyframes(Mapping[str, Keyframe]):
@@ -59,7 +61,7 @@ class Keyframes(Mapping[str, Keyframe]):
         h = hashlib.sha256()
         for name, key in self._items.items():
             h.update(repr((name, key.time, key.control is None)).encode())
-            for x in (key.q, key.v, key.control):
+            for x in (key.q, key.v, key.control, key.activation):
                 h.update(b"" if x is None else np.ascontiguousarray(x, float).tobytes())
         return h.hexdigest()
 
@@ -75,7 +77,8 @@ class Keyframes(Mapping[str, Keyframe]):
 
 def _frozen(key: Keyframe) -> Keyframe:
     """The same with arrays of its own that nobody can write to."""
-    own = {k: None if getattr(key, k) is None else np.array(getattr(key, k), float) for k in ("q", "v", "control")}
+    given = {k: getattr(key, k) for k in ("q", "v", "control", "activation")}
+    own = {k: None if x is None else np.array(x, float) for k, x in given.items()}
     for x in own.values():
         if x is not None:
             x.setflags(write=False)

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import ModelError
+from pbad_jax.model.activation import Activation
 from pbad_jax.model.joints import JointInfo
 from pbad_jax.model.keyframes import NO_KEYFRAMES, Keyframes
 from pbad_jax.model.named import Named
@@ -155,7 +156,7 @@ class Geometry:
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["placement", "axis", "anchor", "second_moment", "gravity", "armature", "q0", "forces"],
+    data_fields=["placement", "axis", "anchor", "second_moment", "gravity", "armature", "q0", "forces", "activation"],
     meta_fields=["topology", "geometry", "keyframes", "sites", "sensors"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -189,6 +190,7 @@ class Model:
     keyframes: Keyframes = NO_KEYFRAMES  # of its file, by name; no step looks at them
     sites: Named[Site] = NO_SITES  # likewise
     sensors: Named[Sensor] = NO_SENSORS  # likewise
+    activation: Activation | None = None  # of actuators with a state of their own
 
     @property
     def nq(self) -> int:
@@ -204,6 +206,11 @@ class Model:
     def nu(self) -> int:
         """Length of a control: the actuators."""
         return self.topology.nu
+
+    @property
+    def na(self) -> int:
+        """How many actuators have a state of their own, `State.activation`."""
+        return 0 if self.activation is None else self.activation.size
 
     @property
     def n_bodies(self) -> int:

@@ -16,7 +16,7 @@ from pbad_jax.model.model import Model, Topology, check_arrays
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["q", "v", "time", "time_rest", "status", "history", "has_history"],
+    data_fields=["q", "v", "time", "time_rest", "status", "history", "has_history", "activation"],
     meta_fields=["fingerprint"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +25,7 @@ class State:
 
     `history` is the configuration at the scheme's history node, for the schemes that have one
     (legendre); before the first step `has_history` is False and the scheme builds it from (q, v).
+    `activation` is that of the actuators that have one; None in models without.
 
     Example:
         >>> state.q
@@ -42,6 +43,7 @@ class State:
     history: jax.Array  # (nq,)
     has_history: jax.Array  # () bool
     fingerprint: str
+    activation: jax.Array | None = None  # (na,)
 
 
 def joint_layout(topology: Topology, name: str = "q") -> str:
@@ -64,15 +66,18 @@ def quaternion_addresses(topology: Topology) -> tuple[int, ...]:
     return tuple(q for q, t in zip(topology.link_q, topology.link_type) if t == joints.BALL)
 
 
-def make_state(model: Model, q=None, v=None, *, key: str | None = None, time: float | None = None) -> State:
+def make_state(
+    model: Model, q=None, v=None, *, key: str | None = None, time: float | None = None, activation=None
+) -> State:
     """A state from a configuration and a velocity.
 
     Args:
         model: the model.
         q: (nq,) rad, m or unit quaternions; default `model.q0`. Cast to the model's dtype.
         v: (nv,) rad/s or m/s; default zero.
-        key: a name in `model.keyframes`, whose q, v and time are the defaults instead.
+        key: a name in `model.keyframes`, whose q, v, time and activation are the defaults instead.
         time: s, default 0.
+        activation: (na,), of actuators with a filter or an integrator; default zero.
 
     Returns:
         One State, the whole of it; use `jax.vmap` for a batch.
@@ -86,10 +91,10 @@ def make_state(model: Model, q=None, v=None, *, key: str | None = None, time: fl
         >>> pbad.make_state(model, q=[1.0, 0.0, 0.0, 0.0]).v
         Array([0., 0., 0., 0.], dtype=float64)
     """
-    first_q, first_v, first_time = model.q0, jnp.zeros(model.nv, model.dtype), 0.0
+    first_q, first_v, first_time, first_a = model.q0, jnp.zeros(model.nv, model.dtype), 0.0, None
     if key is not None:
         found = model.keyframes.find(key, model.topology.name)
-        first_q, first_v, first_time = found.q, found.v, found.time
+        first_q, first_v, first_time, first_a = found.q, found.v, found.time, found.activation
     q = _checked(model, first_q if q is None else q, "q", model.nq)
     v = _checked(model, first_v if v is None else v, "v", model.nv)
     for address in quaternion_addresses(model.topology):
@@ -106,7 +111,30 @@ def make_state(model: Model, q=None, v=None, *, key: str | None = None, time: fl
         history=q,
         has_history=jnp.asarray(False),
         fingerprint=model.fingerprint,
+        activation=_activation(model, first_a if activation is None else activation),
     )
+
+
+def _activation(model: Model, a) -> jax.Array | None:
+    """(na,), by default zeros; None where there is none."""
+    if model.na or a is not None:
+        a = _checked(model, jnp.zeros(model.na, model.dtype) if a is None else a, "activation", model.na)
+    return a if model.na else None
+
+
+def driven(model: Model, state: State, control: jax.Array, dt=None) -> jax.Array:
+    """The control (nu,) that actuators act by: of those with an activation this one, or its mean over dt () s."""
+    if model.activation is None or state.activation is None:
+        return control
+    a = state.activation if dt is None else model.activation.mean(state.activation, control, dt)
+    return model.activation.put(a, control)
+
+
+def activated(model: Model, state: State, control: jax.Array, dt) -> dict[str, jax.Array]:
+    """`activation` of a state after dt () s under the control (nu,); nothing where there is none."""
+    if model.activation is None or state.activation is None:
+        return {}
+    return {"activation": model.activation.after(state.activation, control, dt)}
 
 
 def later(state: State, dt) -> dict[str, jax.Array]:
@@ -142,18 +170,34 @@ def _checked(model: Model, x, name: str, size: int) -> jax.Array:
         )
     if x.shape != (size,):
         raise StateError(
-            f"{name} has shape {x.shape}; model {model.topology.name!r} wants ({size},) because "
-            f"n{name} = {size}: {joint_layout(model.topology, name)}"
+            f"{name} has shape {x.shape}; model {model.topology.name!r} wants {_wanted(model, name, size)}"
         )
     if not isinstance(x, jax.core.Tracer):
         bad = np.flatnonzero(~np.isfinite(np.asarray(x)))
         if bad.size:
-            joint = _joint_at(model.topology, int(bad[0]), name)
+            owner = _owner_of(model, int(bad[0]), name)
             raise StateError(
-                f"{name}[{bad[0]}] of joint {joint!r} is {float(x[bad[0]])}; it must be finite. "
+                f"{name}[{bad[0]}] of {owner} is {float(x[bad[0]])}; it must be finite. "
                 "Find where the NaN or inf was made."
             )
     return x.astype(model.dtype)
+
+
+def _wanted(model: Model, name: str, size: int) -> str:
+    """A length and why, for error messages."""
+    if name != "activation":
+        return f"({size},) because n{name} = {size}: {joint_layout(model.topology, name)}"
+    law, names = model.activation, model.topology.actuator_names
+    shown = ", ".join(names[k] for k in (law.u_index[:8] if law else ())) or "none"
+    return f"({size},), one for each actuator with a filter or an integrator: {shown}"
+
+
+def _owner_of(model: Model, index: int, name: str) -> str:
+    """The joint or the actuator that owns entry `index`."""
+    if name != "activation":
+        return f"joint {_joint_at(model.topology, index, name)!r}"
+    assert model.activation is not None
+    return f"actuator {model.topology.actuator_names[model.activation.u_index[index]]!r}"
 
 
 def _joint_at(topology: Topology, index: int, name: str) -> str:
@@ -179,8 +223,15 @@ def check_state(model: Model, state: State, name: str = "state", *, lanes: bool 
             f"{name} belongs to a model with fingerprint {state.fingerprint}, but this model has {model.fingerprint}: "
             "make it with make_state(model, q, v)"
         )
+    if (state.activation is None) != (model.na == 0):
+        raise StateError(
+            f"{name}.activation is {'missing' if model.na else 'given'}, but model {model.topology.name!r} has "
+            f"{model.na} actuators with a filter or an integrator: make it with make_state(model, q, v)"
+        )
     count = state.q.shape[0] if lanes and state.q.ndim == 2 else 0
-    for key, x, size in (("q", state.q, model.nq), ("v", state.v, model.nv)):
+    parts = [("q", state.q, model.nq), ("v", state.v, model.nv)]
+    parts += [] if state.activation is None else [("activation", state.activation, model.na)]
+    for key, x, size in parts:
         if x.shape != ((count, size) if lanes else (size,)) or (lanes and not count):
             wanted = f"(lanes, {size}), lanes ≥ 1" if lanes else f"({size},)"
             raise StateError(f"{name}.{key} has shape {x.shape}; wanted {wanted}: {_shape_hint(x, size, lanes)}")

@@ -16,7 +16,7 @@ from pbad_jax.math import rotations
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.small import matvec
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State, checked, later
+from pbad_jax.model.state import State, activated, checked, later
 from pbad_jax.rollouts.inputs import checked_rollout
 from pbad_jax.rollouts.rollout import Trajectory
 from pbad_jax.step.info import StepInfo, names
@@ -71,9 +71,11 @@ def make_step(dt: float, method: str = "rk4", *, algorithm: str = "auto"):
     def step(model: Model, state: State, control: jax.Array | None = None, dt=None) -> tuple[State, StepInfo]:
         control = checked(model, state, control)
         h = given_step_size(dt, default, model.dtype)
+        law, a = model.activation, state.activation
+        mean = {} if law is None or a is None else {"activation": law.mean(a, control, h)}
 
         def rate(q, v, time):
-            here = dataclasses.replace(state, q=q, v=v, time=time)
+            here = dataclasses.replace(state, q=q, v=v, time=time, **mean)
             return acceleration(model, here, control, algorithm=algorithm)
 
         if tableau is None:
@@ -81,7 +83,7 @@ def make_step(dt: float, method: str = "rk4", *, algorithm: str = "auto"):
             q = manifold.retract(model, state.q, h * v)
         else:
             q, v = _runge_kutta(model, tableau, rate, state, h)
-        return _ended(model, state, q, v, h)
+        return _ended(model, state, q, v, h, activated(model, state, control, h))
 
     return step
 
@@ -110,7 +112,7 @@ def _increment_rate(model: Model, delta: jax.Array, v: jax.Array) -> jax.Array:
     return change_balls(model, v, lambda w: matvec(rotations.right_jacobian_inverse(delta[balls]), w))
 
 
-def _ended(model: Model, state: State, q: jax.Array, v: jax.Array, h: jax.Array) -> tuple[State, StepInfo]:
+def _ended(model: Model, state: State, q: jax.Array, v: jax.Array, h: jax.Array, kept: dict) -> tuple[State, StepInfo]:
     """The state after a step, or the one before it, and how it went."""
     frozen = state.status != Status.CONVERGED
     begun = jnp.all(jnp.isfinite(state.q)) & jnp.all(jnp.isfinite(state.v)) & is_step_size(h)
@@ -121,7 +123,10 @@ def _ended(model: Model, state: State, q: jax.Array, v: jax.Array, h: jax.Array)
     worst = jnp.argmax(~jnp.isfinite(v)).astype(jnp.int32)
     q, v = jnp.where(ok, q, state.q), jnp.where(ok, v, state.v)
     clock = later(state, jnp.where(ok, h, 0.0))
-    after = dataclasses.replace(state, q=q, v=v, **clock, status=status, history=q, has_history=jnp.zeros_like(ok))
+    kept = {name: jnp.where(ok, x, getattr(state, name)) for name, x in kept.items()}
+    after = dataclasses.replace(
+        state, q=q, v=v, **clock, **kept, status=status, history=q, has_history=jnp.zeros_like(ok)
+    )
     nothing, none = jnp.zeros((), model.dtype), jnp.zeros((), jnp.int32)
     return after, StepInfo(
         status=status,

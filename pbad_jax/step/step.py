@@ -16,7 +16,7 @@ from pbad_jax.errors import Status
 from pbad_jax.kinematics import manifold
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State, checked, later
+from pbad_jax.model.state import State, activated, checked, driven, later
 from pbad_jax.schemes import AnyScheme
 from pbad_jax.solver import implicit
 from pbad_jax.solver import levenberg_marquardt as lm
@@ -104,7 +104,8 @@ def prepare(config: SolverConfig, model: Model, control, dt, state: State) -> Pr
     """All that comes before the solve and does not depend on the scheme."""
     status = _status_before(model, state, control, dt)
     model, state, control, dt = _sound_inputs(model, state, control, dt)
-    return Prepared(model, state, control, dt, step_start(model, state, control, config.recurrence), status)
+    start = step_start(model, state, driven(model, state, control, dt), config.recurrence)
+    return Prepared(model, state, control, dt, start, status)
 
 
 def prepare_again(model: Model, control, dt, state: State, start: StepStart, status) -> Prepared:
@@ -129,13 +130,14 @@ def finish(
         q=new(manifold.compose_increment(model, state.q, found.z), given.q),
         v=new(found.v, given.v),
         **{name: new(x, getattr(given, name)) for name, x in later(state, dt).items()},
+        **{name: new(x, getattr(given, name)) for name, x in activated(model, state, control, dt).items()},
         history=new(found.history, given.history),
         has_history=state.has_history | good,
         status=status,
     )
     work = numerical = None
     if config.account:
-        work = exact_where_known(model, state, after, jnp.where(good, found.work, 0.0), control)
+        work = exact_where_known(model, state, after, jnp.where(good, found.work, 0.0), s.start.control)
         gained = energy.kinetic_energy(model, after) - energy.kinetic_energy(model, state)
         numerical = gained - jnp.sum(work)
     info = StepInfo(
@@ -164,6 +166,7 @@ def _sound_inputs(model: Model, state: State, control: jax.Array, dt: jax.Array)
     model = jax.tree.map(lambda x: jnp.where(sound, x, jnp.ones_like(x)), model)
     finite = _is_finite(state, control)
     still = {"q": model.q0, "v": 0.0, "history": model.q0, "time": 0.0, "time_rest": 0.0}
+    still |= {} if state.activation is None else {"activation": 0.0}
     state = dataclasses.replace(state, **{k: jnp.where(finite, getattr(state, k), x) for k, x in still.items()})
     return model, state, jnp.where(finite, control, 0.0), jnp.where(is_step_size(dt), dt, 1.0)
 
@@ -175,7 +178,8 @@ def _has_no_nan(model: Model) -> jax.Array:
 def _is_finite(state: State, control: jax.Array) -> jax.Array:
     """Whether q, v, history and time are finite and the control is not NaN."""
     known = jnp.where(state.has_history, state.history, 0.0)
-    parts = (state.q, state.v, known, state.time[None], state.time_rest[None])
+    parts = [state.q, state.v, known, state.time[None], state.time_rest[None]]
+    parts += [] if state.activation is None else [state.activation]
     return jnp.all(jnp.isfinite(jnp.concatenate(parts))) & ~jnp.any(jnp.isnan(control))
 
 

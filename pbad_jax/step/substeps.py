@@ -70,12 +70,12 @@ def _at_root(once: Callable, theta) -> tuple:
 
 def _changing(after: State, info: StepInfo) -> tuple:
     work = () if info.work is None else (info.work, info.numerical_work)
-    return (after.q, after.v, after.time, after.time_rest, after.history), work
+    return (after.q, after.v, after.time, after.time_rest, after.history, after.activation), work
 
 
 def _with(after: State, info: StepInfo, changing: tuple) -> tuple[State, StepInfo]:
-    (q, v, time, rest, history), work = changing
-    after = dataclasses.replace(after, q=q, v=v, time=time, time_rest=rest, history=history)
+    (q, v, time, rest, history, activation), work = changing
+    after = dataclasses.replace(after, q=q, v=v, time=time, time_rest=rest, history=history, activation=activation)
     return after, dataclasses.replace(info, work=work[0], numerical_work=work[1]) if work else info
 
 

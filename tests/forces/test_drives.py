@@ -246,3 +246,121 @@ def test_tree_residual_and_matrix_equal_the_dense_ones():
     assert_close(J_tree, J, 10 * TOL["twin"])
     if not FLOAT32:
         assert_close(x, np.linalg.solve(J, r), 1e-10)
+
+
+# --- actuators with a state of their own ------------------------------------------------------------------
+
+LAGGING = """<mujoco><option gravity="0 0 0" timestep="0.0001" integrator="implicitfast"/><worldbody>
+  <body><joint name="a" axis="0 1 0" damping=".1"/><geom type="capsule" fromto="0 0 0 1 0 0" size=".05" contype="0"/>
+  <body pos="1 0 0"><joint name="b" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 1 0 0" size=".05"/></body></body>
+  </worldbody><actuator>
+  <general name="slow" joint="a" dyntype="filterexact" dynprm="{}" gainprm="20" ctrlrange="-1 1" ctrllimited="true"/>
+  <motor joint="b" gear="2"/><intvelocity name="sum" joint="b" kp="50" actrange="-1 .2"/></actuator>
+  <keyframe><key name="begun" qpos=".1 .2" act=".5 .1" ctrl="3 .5 .4"/></keyframe></mujoco>"""
+
+
+@functools.cache
+def lagging() -> tuple[pbad.Model, pbad.State]:
+    model = pbad.load(LAGGING.format(0.3))
+    return model, pbad.make_state(model, key="begun")
+
+
+CONTROL = (3.0, 0.5, 0.4)
+
+
+@functools.partial(jax.jit, static_argnames="n")
+def lagged(model, state, u, dt, n: int):
+    step = pbad.make_step(pbad.Options(0.1, "radau2", on_failure="substep"))
+    return jax.lax.scan(lambda s, _: step(model, s, u, dt), state, length=n)
+
+
+@pytest.mark.float64
+def test_filters_and_integrators_are_mujocos():
+    """Its states and its motion: the activation to 1e-12 whatever the step, the motion to second order."""
+    model, state = lagging()
+    u, errors = jnp.asarray(CONTROL), []
+    for n in (50, 100):
+        end, _ = lagged(model, state, u, 1 / n, 100)
+        m = mujoco.MjModel.from_xml_string(LAGGING.format(0.3))
+        d = mujoco.MjData(m)
+        mujoco.mj_resetDataKeyframe(m, d, 0)
+        for _ in range(10000 * 100 // n):
+            mujoco.mj_step(m, d)
+        assert_close(end.activation, d.act, 1e-12)
+        errors.append(float(np.abs(end.q - d.qpos).max()))
+    assert errors[1] < 4e-4, errors
+
+
+@pytest.mark.float64
+def test_an_activation_does_not_know_how_the_time_is_cut():
+    model, state = lagging()
+    u = jnp.asarray(CONTROL)
+    ends = [lagged(model, state, u, dt, 100)[0] for dt in (0.001, 0.002)]
+    for end, time in zip(ends, (0.1, 0.2)):
+        assert_close(end.activation, [1 - 0.5 * np.exp(-time / 0.3), min(0.1 + 0.4 * time, 0.2)], 1e-12)
+    explicit = jax.jit(lambda s: pbad.newton_euler.make_step(0.1)(model, s, u))(state)[0]
+    assert_close(explicit.activation, ends[0].activation, 1e-12)
+
+
+@pytest.mark.float64
+def test_a_filter_has_the_work_of_its_mean():
+    """What is booked as the actuators' work, and what the step gained, meet."""
+    model, state = lagging()
+    step = jax.jit(pbad.make_step(pbad.Options(0.01, "radau2", account=True)))
+    _, info = step(model, state, jnp.asarray(CONTROL))
+    assert abs(float(info.numerical_work)) < 1e-3 * float(jnp.abs(info.work).max())
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+def test_gradients_go_through_activations():
+    model, state = lagging()
+    u = jnp.asarray([[0.3, 0.1, 0.2]] * 3)
+    report = pbad.check_gradients(model, state, u, options=pbad.Options(0.02, "radau2"))
+    report.assert_ok()
+    assert {"activation", "activation.time_constant"} <= {row.name for row in report.rows}
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+def test_activations_are_kept_where_states_are(tmp_path):
+    """Side by side, in files, and in what is linearised; a model without any has no leaf for them."""
+    model, state = lagging()
+    states = jax.vmap(lambda a: dataclasses.replace(state, activation=a))(jnp.asarray([[0.5, 0.1], [-0.2, 0.0]]))
+    u = jnp.broadcast_to(jnp.asarray(CONTROL), (20, 3))
+    options = pbad.Options(0.02, "radau2")
+    batch, _ = pbad.rollout_batch(model, states, u, options=options)
+    one, _ = pbad.rollout(model, state, u, options=options, progress=False)
+    assert_close(batch.q[0], one.q, 1e-10)
+    pbad.long_rollout(tmp_path, model, states, u[:10], options=options, every=5)
+    kept, _ = pbad.long_rollout(tmp_path, model, states, u[:10], options=options, every=5)
+    assert_close(kept.q, batch.q[:, :10], 1e-10)
+    A = pbad.linearize(model, state, u[0], options).A
+    assert A.shape == (6, 6)
+    assert_close(A[4:, 4:], np.diag([np.exp(-0.02 / 0.3), 1.0]), 1e-12)
+    plain = pbad.chain(2)
+    assert plain.activation is None and len(jax.tree.leaves(pbad.make_state(plain))) == 7
+
+
+@pytest.mark.float64
+def test_bad_filters_are_named(tmp_path):
+    for time in (0, -0.3):
+        (tmp_path / "m.xml").write_text(LAGGING.format(time))
+        with pytest.raises(pbad.ModelFileError, match=r"time_constant of actuator 'slow' is .* must be > 0"):
+            pbad.load(tmp_path / "m.xml")
+    chain = pbad.chain(1, joint="hinge")
+    joint = chain.topology.joints[0].name
+    for bad in (0.0, -1.0, np.nan):
+        with pytest.raises(pbad.ModelError, match="time_constant of actuator"):
+            pbad.with_actuators(chain, Actuator(joint, time_constant=bad))
+    with pytest.raises(pbad.ModelError, match="give one of them"):
+        pbad.with_actuators(chain, Actuator(joint, time_constant=1.0, integrates=True))
+    with pytest.raises(pbad.ModelError, match="activation_range, but"):
+        pbad.with_actuators(chain, Actuator(joint, activation_range=(0, 1)))
+    model, state = lagging()
+    with pytest.raises(pbad.StateError, match=r"activation has shape \(3,\); .* wants \(2,\).*slow, sum"):
+        pbad.make_state(model, activation=np.zeros(3))
+    with pytest.raises(pbad.StateError, match="activation.1. of actuator 'sum' is nan"):
+        pbad.make_state(model, activation=[0.0, np.nan])
+    with pytest.raises(pbad.StateError, match="activation is missing"):
+        pbad.make_step(pbad.Options(0.1))(model, dataclasses.replace(state, activation=None))

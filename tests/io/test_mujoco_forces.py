@@ -165,6 +165,7 @@ SURFACES = {
     "sphere": 'type="sphere" size="0.7"',
     "capsule": 'type="capsule" size="0.4 0.6" euler="40 0 20"',
     "box": 'type="box" size="0.3 0.5 0.7" euler="0 50 10"',
+    "cylinder": 'type="cylinder" size="0.3 0.5" euler="0 50 10"',
 }
 
 
@@ -172,6 +173,8 @@ SURFACES = {
 def test_depth_is_mujocos(kind):
     """A sphere about a surface on a body that is welded to the world: MuJoCo's distance, to 1e-9 m."""
     surface = f'<body pos="0.1 0.2 0.3" euler="30 0 0"><body pos="0 0.1 0"><geom {SURFACES[kind]}/></body></body>'
+    if kind == "cylinder":  # one on a body is a shape of it
+        surface = f'<geom pos="0.1 0.2 0.3" {SURFACES[kind]}/>'
     text = (
         f'<mujoco><default><geom margin="9"/></default><worldbody>{surface}<body name="b"><freejoint/>'
         '<geom size="0.25" pos="0.05 0 0"/></body></worldbody></mujoco>'
@@ -283,7 +286,6 @@ def test_height_field_goes_through_mujocos_points():
     "scene, left",
     [
         (hills('euler="0 0 30"'), ["contact with the hfield 'hills'"]),
-        ('<geom name="c" type="cylinder" size="1 1"/>BALL', ["contact with the cylinder 'c'"]),
         ('<geom type="ellipsoid" size="1 1 2"/>BALL', ["contact with the ellipsoid 'geom0'"]),
         ("BALLBALL", []),
         ('<geom type="plane" size="1 1 1" contype="0" conaffinity="0"/>BALL', []),
@@ -297,11 +299,41 @@ def test_what_does_not_touch_is_named(scene, left):
     assert list(report.inactive) == left and not of_kind(model, forces.Contact)
 
 
-def test_explicit_pairs_are_named():
-    text = """<mujoco><worldbody><geom name="g" type="plane" size="1 1 1" contype="0" conaffinity="0"/>
+def test_explicit_pairs_with_the_ground_act():
+    """By their own friction and time constant, whatever the masks say, and once; what has no inside is named."""
+    text = """<mujoco><worldbody><geom name="g" type="plane" size="1 1 1" {mask}/>
+      <geom name="c" type="ellipsoid" size="1 1 2" contype="0" conaffinity="0"/>
       <body><freejoint/><geom name="b" size="0.1"/></body></worldbody>
-      <contact><pair geom1="g" geom2="b"/></contact></mujoco>"""
-    assert pbad.load(text).topology.inactive == ("contact pairs (1)",)
+      <contact><pair geom1="{with}" geom2="b" friction="0.3 0.3" solref="0.04 1"/></contact></mujoco>"""
+    for mask in ('contype="0" conaffinity="0"', ""):
+        model = pbad.load(text.format(**{"mask": mask, "with": "g"}))
+        (found,) = of_kind(model, forces.Contact)
+        assert model.topology.inactive == ()
+        np.testing.assert_allclose(found.friction, 0.3)
+        np.testing.assert_allclose(found.stiffness, float(model.second_moment[-1, 3, 3]) / 0.04**2, rtol=1e-6)
+    named = pbad.load(text.format(**{"mask": 'contype="0" conaffinity="0"', "with": "c"}))
+    assert named.topology.inactive == ("contact pairs (1)",)
+
+
+STANDS = """<mujoco><option timestep="0.001"/><worldbody><body pos="0 0 0.5">
+  <geom type="cylinder" size="0.4 0.5"/><body pos="2 0 0"><geom type="ellipsoid" size="0.3 0.3 0.5"/></body></body>
+  <body pos="0.2 0 1.099"><freejoint/><geom size="0.1"/></body>
+  <body pos="2 0 1.099"><freejoint/><geom size="0.1"/></body></worldbody></mujoco>"""
+
+
+@pytest.mark.slow
+def test_what_stands_on_bodies_that_stand_still_rests_where_mujocos_does():
+    """Balls on a cylinder and on the tip of an ellipsoid: within 1 mm."""
+    model = pbad.load(STANDS)
+    assert model.topology.inactive == () and names(of_kind(model, forces.ShapeContact)) == ["ShapeContact"]
+    options = pbad.Options(0.02, "radau2")
+    traj, info = pbad.rollout(model, pbad.make_state(model), n_steps=50, options=options, progress=False)
+    assert not np.any(info.status)
+    m = mujoco.MjModel.from_xml_string(STANDS)
+    d = mujoco.MjData(m)
+    for _ in range(1000):
+        mujoco.mj_step(m, d)
+    np.testing.assert_allclose(traj.q[-1, [2, 9]], d.qpos[[2, 9]], atol=1e-3)
 
 
 def test_friction_below_zero_is_an_error_of_the_file():

@@ -117,7 +117,7 @@ def test_every_script_is_in_the_plan_and_in_the_table():
 
 
 def test_the_plan_takes_about_an_hour():
-    assert sum(s.minutes for s in suite.SCRIPTS) < 61
+    assert sum(s.minutes for s in suite.SCRIPTS) < 63
 
 
 def test_the_tables_say_what_the_results_say():
