@@ -133,8 +133,8 @@ def false_claims(rows: list[dict]) -> int:
 
 def bar(done: int, of: int, seconds: float) -> str:
     """How far, and how long yet."""
-    share = done / of
-    return f"[{'#' * round(20 * share):20}] {done}/{of}, {seconds / 60:.0f} min, {seconds / 60 * (1 / share - 1):.0f} to go"
+    share, minutes = done / of, seconds / 60
+    return f"[{'#' * round(20 * share):20}] {done}/{of}, {minutes:.0f} min, {minutes * (1 / share - 1):.0f} to go"
 
 
 def main() -> None:

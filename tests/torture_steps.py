@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import judges
 import numpy as np
-from judges import Mechanics, Steps, Touching
+from judges import Steps, Touching
 from scipy.spatial.transform import Rotation
 
 import pbad_jax as pbad
@@ -127,7 +127,7 @@ def loops(dtype) -> System:
         away, v, dt = thrown(rng, n, model.nv, 0.5, 1.0)
         return away * rng.choice([0.0, 0.02], n)[:, None], v, dt
 
-    return System(model, numbers, lane, start, lambda s, x, e, loose: of_joints(model, s, loose), 0.01)
+    return System(model, numbers, lane, start, lambda s, x, e, loose: of_joints(model, s, loose), 0.02)
 
 
 def stopped(dtype) -> System:
@@ -185,10 +185,15 @@ def shot(dtype) -> System:
         sorted_spread = np.sort(spread, axis=1)
         sorted_spread[:, 2] = np.minimum(sorted_spread[:, 2], 0.95 * (sorted_spread[:, 0] + sorted_spread[:, 1]))
         return {
-            "kind": kind, "half": SHAPES[shape], "rim": RIMS[shape], "at": np.array([[0, 0, 0], [100.0, 0, 0]])[1 * free[:, 0]],
-            "inertia": sorted_spread, "friction": rng.choice([0.0, 0.5, 1.0], n), "strength": rng.choice([0.1, 1.0, 10.0], n),
+            "kind": kind,
+            "half": SHAPES[shape],
+            "rim": RIMS[shape],
+            "at": np.array([[0, 0, 0], [100.0, 0, 0]])[1 * free[:, 0]],
+            "inertia": sorted_spread,
+            "friction": rng.choice([0.0, 0.5, 1.0], n),
+            "strength": rng.choice([0.1, 1.0, 10.0], n),
             "weight": np.where(kind == GROUND, 1.0, 0.0),
-        }  # fmt: skip
+        }
 
     def lane(model, x):
         touch = scaled(model.forces[-1], x["strength"])
@@ -427,9 +432,9 @@ def judged(name: str, scheme: str, dtype: str, lanes: int = LANES, count: int = 
         good = status == 0
         ends = Ends(*(np.asarray(x.q, float) for x in (state, after)))
         found = system.judge(s, numbers, ends, loose)
+        gains.append(np.max(judges.gain(s), where=good, initial=-np.inf))
         if scheme in STAYS:
             found["energy"] = judges.makes_energy(s, system.allowed)
-            gains.append(np.max(judges.gain(s), where=good, initial=-np.inf))
         if run.follow:
             few = np.flatnonzero(good)[:FOLLOWED]
             found["another root"], lost = other_roots(system, run, numbers, state, after, s.dt, few, dtype)
@@ -450,7 +455,7 @@ def judged(name: str, scheme: str, dtype: str, lanes: int = LANES, count: int = 
 
 def other_roots(system, run, numbers, state, after, dt, few, dtype) -> tuple[np.ndarray, int]:
     """Of the lanes `few`: whether many strides end elsewhere, (n,) bool; and how many strides lead nowhere."""
-    other, n, lost = np.zeros(len(dt), bool), len(dt), 0
+    other, n = np.zeros(len(dt), bool), len(dt)
     if not len(few):
         return other, 0
     at = np.resize(few, min(n, FOLLOWED))  # always as many: one program

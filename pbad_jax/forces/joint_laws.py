@@ -76,6 +76,7 @@ class JointDamping:
     """Linear joint damping, τ = −d v; independent of dt."""
 
     coefficient: jax.Array  # (nv,) N s/m or N m s/rad
+    dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ = −d v, evaluated at the stage: implicit."""
@@ -97,6 +98,7 @@ class JointFriction:
     loss: jax.Array  # (nv,) N or N m
     stick_speed: jax.Array  # (nv,) m/s or rad/s
     at: str = "step"
+    dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its slope by v."""
@@ -136,6 +138,7 @@ class JointLimit:
     at: str = "step"
     conservative: bool = False
     couples_joints: ClassVar[bool] = False  # its matrices are blocks of the balls
+    dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its slopes; full matrices only where there are balls."""
@@ -242,6 +245,7 @@ class JointCoupling:
     v_index: tuple[tuple[int, int], ...]
     at: str = "stages"
     conservative: bool = False
+    dissipates = True
 
     def gap(self, model: Model, at: Instant) -> jax.Array:
         """(e,) rad or m."""

@@ -105,6 +105,7 @@ class ShapeContact:
     places: int  # of every pair, 1 or CORNERS
     at: str = "step"
     conservative: bool = False
+    dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
