@@ -320,6 +320,7 @@ def pair(dtype) -> System:
     def judge(s, x, e, loose):
         turn = np.maximum(turns(s, slice(3, 6)), turns(s, slice(9, 12)))
         apart = s.dt[:, None] * np.c_[size_of(s.v0), size_of(s.v1)]
+        # friction acts where the balls touched at the start of the step, which slides on with either
         pushed = s.mass / 2 * np.linalg.norm(s.v1[:, :3] - s.v0[:, :3], axis=1)
         own = inertia * sum(judges.size(v[:, r]) for v in (s.v0, s.v1) for r in (slice(3, 6), slice(9, 12)))
         relative = (e.q1[:, 7:10] - e.q1[:, :3]) - (e.q0[:, 7:10] - e.q0[:, :3])
@@ -331,7 +332,7 @@ def pair(dtype) -> System:
 
         return {
             "momentum": judges.changes_momentum(s, loose),
-            "spin": judges.changes_spin(s, turn, loose, pushed * apart.max(1) + turn**2 * own),
+            "spin": judges.changes_spin(s, turn, loose, 2 * pushed * apart.max(1) + turn**2 * own),
             "went through": judges.goes_through(origin + gap, gap + relative, distance, R, 0.7),
         }
 
