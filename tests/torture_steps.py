@@ -24,7 +24,7 @@ from pbad_jax.kinematics import manifold
 from pbad_jax.kinematics.tree import tree
 
 Numbers = dict[str, np.ndarray]  # of every lane, (n, ...)
-LANES, ROUNDS = 1024, 4
+LANES, ROUNDS = 2048, 6
 FOLLOWED = 64  # lanes of every round whose root is followed
 STRIDES = (50, 300)
 STAYS = ("radau1", "radau2", "radau3")  # schemes that promise to add no energy
@@ -484,11 +484,10 @@ def cases(quick: bool) -> list[tuple[str, str, str]]:
     """(system, scheme, dtype), those that users run first."""
     if quick:
         return [(x, s, "float64") for s in ("radau1", "radau2") for x in SYSTEMS]
-    plan = [
-        ("float64", (*STAYS[:2], "dirk2")),
-        ("float32", STAYS[:2]),
-        ("float64", ("radau3", "legendre2", "variational")),
-    ]
-    rest = tuple(s for s in SCHEMES if s not in (*STAYS, "dirk2", "legendre2", "variational"))
-    plan += [("float32", ("dirk2", "radau3", "legendre2", "variational")), ("float64", rest), ("float32", rest)]
+    first = [(dtype, (scheme,)) for scheme in ("radau2", "radau1") for dtype in DTYPES]
+    usual, rest = (
+        ("dirk2", "radau3", "legendre2", "variational"),
+        ("dirk3", "dirk4", "legendre3", "legendre4", "legendre5"),
+    )
+    plan = [*first, *((dtype, schemes) for schemes in (usual, rest) for dtype in DTYPES)]
     return [(x, s, dtype) for dtype, schemes in plan for s in schemes for x in SYSTEMS]
