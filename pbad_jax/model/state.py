@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.checks import unit_quaternion
-from pbad_jax.errors import StateError, Status
+from pbad_jax.errors import ModelError, StateError, Status
 from pbad_jax.model import joints
 from pbad_jax.model.model import Model, Topology, check_arrays
 
@@ -73,8 +73,10 @@ def make_state(model: Model, q=None, v=None, *, key: str | None = None, time: fl
     Raises:
         StateError: an unknown keyframe, wrong length, a batch where one state is expected, NaN or inf (named by
             joint), or a quaternion whose norm is off by more than 1e-3 (closer ones are normalised). Values are
-            looked at only outside jit; inside, a bad state gives the status NONFINITE_INPUT.
+            looked at only outside jit; inside, a bad state gives the status NONFINITE_INPUT. ModelError: no Model.
     """
+    if not isinstance(model, Model):
+        raise ModelError(f"make_state: the model is {type(model).__name__} {model!r:.60}; give a Model first")
     first_q, first_v, first_time = model.q0, jnp.zeros(model.nv, model.dtype), 0.0
     if key is not None:
         found = model.keyframes.find(key, model.topology.name)
@@ -89,13 +91,24 @@ def make_state(model: Model, q=None, v=None, *, key: str | None = None, time: fl
     return State(
         q=q,
         v=v,
-        time=jnp.asarray(first_time if time is None else time, model.dtype),
+        time=_moment(first_time if time is None else time, model.dtype),
         time_rest=jnp.zeros((), model.dtype),
         status=jnp.asarray(int(Status.CONVERGED), jnp.int8),
         history=q,
         has_history=jnp.asarray(False),
         fingerprint=model.fingerprint,
     )
+
+
+def _moment(time, dtype) -> jax.Array:
+    """A time () s, finite where it is known."""
+    try:
+        t = jnp.asarray(time, dtype)
+    except (TypeError, ValueError):
+        raise StateError(f"time is {type(time).__name__} {time!r:.60}; it must be one number, s") from None
+    if not isinstance(t, jax.core.Tracer) and not (t.shape == () and bool(jnp.isfinite(t))):
+        raise StateError(f"time is {time!r:.60}; it must be one finite number, s")
+    return t
 
 
 def later(state: State, dt) -> dict[str, jax.Array]:
