@@ -248,8 +248,8 @@ def torture(data: dict) -> list[str]:
     false = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n) or "none"
     steps, good, followed = (sum(r[k] for r in rows) for k in ("steps", "converged", "followed"))
     said = (
-        f"Of {steps:,} steps, many of them far too large, {good:,} CONVERGED; the roots of {followed:,} were followed in "
-        "many strides from a step of no length. Thousands of claims in single and double precision (in brackets: "
+        f"Of {steps:,} steps, many of them far too large, {good:,} CONVERGED; the roots of {followed:,} were followed "
+        "in many strides from a step of no length. Thousands of claims in single and double precision (in brackets: "
         f"false ones); by kind: {false}. Empty: not run."
     )
     table = [[system, *(cell(system, scheme) for scheme in schemes)] for system in systems]
