@@ -150,9 +150,9 @@ def followed(model: pbad.Model, scheme: pbad.Scheme, state: pbad.State, dt, stri
         last, z, _ = carry
         on = jax.vmap(lambda a, b: manifold.retract(model, b, manifold.difference(model, a, b)))(last, z)
         h = (k + 1) / strides
-        for _ in range(3):
-            on, by = corrected(on, h)
-        return z, on, by
+        for _ in range(2):
+            on, _ = corrected(on, h)
+        return z, *corrected(on, h)
 
     _, z, by = jax.lax.fori_loop(0, strides, stride, (still, still, jnp.zeros((), model.dtype)))
     return manifold.compose_increment(model, state.q, z[-1]), by

@@ -22,6 +22,7 @@ import pbad_jax as pbad
 from pbad_jax import Body, Geom, Joint, forces
 from pbad_jax.kinematics import manifold
 from pbad_jax.kinematics.tree import tree
+from pbad_jax.schemes import NAMES
 
 Numbers = dict[str, np.ndarray]  # of every lane, (n, ...)
 LANES, ROUNDS = 2048, 6
@@ -229,7 +230,7 @@ def shot(dtype) -> System:
         def distance(P):
             return rounded_box(x["half"], x["rim"], P - x["at"])
 
-        depths = tuple((R - distance(p))[:, None] for p in (a, b))
+        depths = (R - distance(a))[:, None], (R - distance(b))[:, None]
         t = Touching(np.zeros((1, 3)), R, stiffness * x["strength"], x["friction"], depths, x["kind"] == GROUND)
         found = {why: x & ~free for why, x in judges.wrong_wrench(s, t, turn, loose).items()}
         found["momentum"] = free & judges.changes_momentum(s, loose)
@@ -382,11 +383,12 @@ def programs(system: System, scheme: str) -> Programs:
         return judges.mechanics(system.lane(model, x), state)
 
     def follow(x, state, dt, strides):
-        return judges.followed(system.lane(model, x), pbad.schemes.NAMES[scheme](), state, dt, strides)
+        return judges.followed(system.lane(model, x), NAMES[scheme](), state, dt, strides)
 
     follows = scheme in STAYS and model.dtype == np.float64
     followed = jax.jit(jax.vmap(follow, in_axes=(0, 0, 0, None))) if follows else None
-    return Programs(*(jax.jit(jax.vmap(f)) for f in (begin, one, measure)), followed)
+    begin, one, measure = (jax.jit(jax.vmap(f)) for f in (begin, one, measure))
+    return Programs(begin, one, measure, followed)
 
 
 def cast(x, dtype) -> Any:
@@ -399,7 +401,7 @@ def rounds(system: System, scheme: str, lanes: int, count: int, seed: int) -> It
     run, rng, dtype = programs(system, scheme), np.random.default_rng(seed), system.model.dtype
     numbers = system.numbers(rng, lanes)
     x = cast(numbers, dtype)
-    state, dt = None, None
+    state, dt = None, np.zeros(lanes)
     for _ in range(count):
         away, v, new_dt = system.start(rng, lanes, numbers)
         fresh = run.begin(x, *cast((away, v), dtype))

@@ -13,6 +13,7 @@ from judges import Mechanics, Steps, Touching
 
 import pbad_jax as pbad
 from pbad_jax.kinematics import manifold
+from pbad_jax.schemes import NAMES
 
 pytestmark = pytest.mark.float64
 
@@ -131,7 +132,7 @@ def test_a_root_of_another_branch(scheme):
     model = pbad.build_model([rod], gravity=(0, 0, 0))
     speeds = jnp.arange(0.25, 6.2, 0.5)
     states = jax.vmap(lambda v: pbad.make_state(model, [0.0], v[None]))(speeds)
-    follow = functools.partial(judges.followed, model, pbad.schemes.NAMES[scheme]())
+    follow = functools.partial(judges.followed, model, NAMES[scheme]())
     q, by = jax.jit(jax.vmap(lambda s: follow(s, 1.0, 50)))(states)
     np.testing.assert_allclose(q[:, 0], np.arctan(speeds), atol=1e-9)
     assert np.all(np.asarray(by) < 1e-9)
