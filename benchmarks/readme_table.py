@@ -259,7 +259,47 @@ def standing(data: dict) -> list[str]:
     return [*markdown(head, table, 1), ""]
 
 
+def torture(data: dict) -> list[str]:
+    """Claims of CONVERGED that independent mechanics re-checked, thousands of steps and how many are false."""
+    rows = [r for r in data["rows"] if r["part"] == "steps" and "converged" in r]
+    systems, schemes = (list(dict.fromkeys(r[k] for r in rows)) for k in ("system", "scheme"))
+
+    def cell(system: str, scheme: str) -> str:
+        own = [r for r in rows if (r["system"], r["scheme"]) == (system, scheme)]
+        false = sum(sum(r["false"].values()) for r in own)
+        return f"{sum(r['converged'] for r in own) / 1e3:.1f}" + (f" ({false})" if false else "") if own else ""
+
+    kinds: dict[str, int] = {}
+    for r in rows:
+        for kind, n in r["false"].items():
+            kinds[kind] = kinds.get(kind, 0) + n
+    false = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n) or "none"
+    steps, good, followed = (sum(r[k] for r in rows) for k in ("steps", "converged", "followed"))
+    most = max((r["largest_gain"] or 0.0 for r in rows if not r["scheme"].startswith("radau")), default=0.0)
+    said = (
+        f"Of {steps:,} steps, many of them far too large, {good:,} CONVERGED; the roots of {followed:,} were followed "
+        "in many strides from a step of no length. Thousands of claims in single and double precision (in brackets: "
+        f"false ones); by kind: {false}. Empty: not run. Of energy radau alone is asked; others have added "
+        f"up to {most:.1f} times what was at stake in one step."
+    )
+    table = [[system, *(cell(system, scheme) for scheme in schemes)] for system in systems]
+    return [*markdown(["", *schemes], table, 1), "", said, *_other_parts(data)]
+
+
+def _other_parts(data: dict) -> list[str]:
+    """What else of the torture script has run."""
+    parts = {r["part"]: r["result"] for r in data["rows"] if "result" in r}
+    words = {
+        "files": "{files:,} mutants of model files: our own errors, or {loaded:,} models.",
+        "archives": "{archives:,} mutants of archives: {refused:,} refused by name, {read:,} read as they were.",
+        "kills": "{kills} times `kill -9` of a long rollout: it goes on to the same bits.",
+        "memory": "{steps:,} steps: {mib_after_a_tenth:.0f} MiB after a tenth, {mib_at_the_end:.0f} MiB at the end.",
+    }
+    return [text.format(**parts[name]) for name, text in words.items() if name in parts]
+
+
 TABLES = {
+    "torture": torture,
     "environments": environments,
     "gpu": gpu,
     "step_time": step_time,

@@ -2,7 +2,7 @@
 
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import jax
 import jax.core
@@ -164,10 +164,25 @@ def not_traced(x, what: str) -> None:
         )
 
 
+def all_of(given, kind: type, what: str) -> list:
+    """Given as a list, each of one kind."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ModelError(f"{what} is {type(given).__name__} {given!r:.60}; give a list of {kind.__name__}")
+    out = list(given)
+    for i, x in enumerate(out):
+        if not isinstance(x, kind):
+            raise ModelError(f"{what}[{i}] is {type(x).__name__} {x!r:.60}; it must be a {kind.__name__}")
+    return out
+
+
 def float_dtype(dtype) -> np.dtype:
     """Float32 or float64, as asked for; default the larger one that JAX has enabled."""
     x64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
-    dtype = np.dtype(dtype if dtype is not None else (np.float64 if x64 else np.float32))
+    asked = dtype if dtype is not None else (np.float64 if x64 else np.float32)
+    try:
+        dtype = np.dtype(asked)
+    except TypeError:
+        raise OptionError(f"dtype {asked!r:.60} is not float32 or float64") from None
     if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise OptionError(f"dtype {dtype} is not float32 or float64")
     if dtype == np.float64 and not x64:

@@ -76,9 +76,11 @@ def build_model(
     gravity = vector(gravity, 3, "gravity", OptionError)
     if fix_inertia not in ("error", "project"):
         raise OptionError(f"fix_inertia={fix_inertia!r}: choose 'error' or 'project'")
-    draft = _drafted(list(bodies), world_geoms, fix_inertia, dtype)
+    draft = _drafted(checks.all_of(bodies, Body, "bodies"), world_geoms, fix_inertia, dtype)
     links = {row.name: row.link for row in draft.bodies}
-    drives = [check_actuator(a, draft.joints, links, sites or {}) for a in actuators]
+    drives = [
+        check_actuator(a, draft.joints, links, sites or {}) for a in checks.all_of(actuators, Actuator, "actuators")
+    ]
     unique([d.name for d in drives], "actuator")
     q_ref = np.array(draft.q0) if q0 is None else vector(q0, len(draft.q0), "q0", ModelError)
 
@@ -122,7 +124,7 @@ def _drafted(bodies: list[Body], world_geoms: Sequence[Geom], fix_inertia: str, 
     for body, parent in zip(bodies, _parents(bodies)):
         add_body(draft, body, parent, fix_inertia)
     unique([j.name for j in draft.joints], "joint")
-    for geom in world_geoms:
+    for geom in checks.all_of(world_geoms, Geom, "world_geoms"):
         add_geom(draft, -1, geom, "the world")
     check_joint_inertia(draft, dtype)
     return draft

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pbad_jax.builders.descriptions import GEOM_TYPES, IDENTITY, Body, Geom, Joint
-from pbad_jax.checks import above_zero, array, interval, number, vector
+from pbad_jax.checks import above_zero, all_of, array, interval, number, vector
 from pbad_jax.errors import ModelError
 from pbad_jax.math import rotations
 from pbad_jax.model import inertia, joints
@@ -88,15 +88,16 @@ def add_body(draft: Draft, body: Body, parent: int, fix_inertia: str) -> None:
     where = f"body {body.name!r}"
     M = _body_moment(body, where, fix_inertia)
     mount = Mount(-1 if parent < 0 else draft.bodies[parent].link, _pose(body.position, body.quaternion, where))
-    if not body.joints:
+    own = all_of(body.joints, Joint, f"joints of {where}")
+    if not own:
         mount = _add_link(draft, body, joints.FIXED, mount, np.zeros(3), np.zeros(3))
-    for k, joint in enumerate(body.joints):
-        label = joint.name or (f"{body.name}_joint{k}" if len(body.joints) > 1 else f"{body.name}_joint")
-        _check(joint, f"joint {label!r} of {where}", parent, len(body.joints))
+    for k, joint in enumerate(own):
+        label = joint.name or (f"{body.name}_joint{k}" if len(own) > 1 else f"{body.name}_joint")
+        _check(joint, f"joint {label!r} of {where}", parent, len(own))
         mount = _add_joint(draft, body, dataclasses.replace(joint, name=label), mount)
     draft.links[mount.link] = draft.links[mount.link]._replace(moment=M)
     draft.bodies.append(BodyRow(body.name, parent, mount.link))
-    for geom in body.geoms:
+    for geom in all_of(body.geoms, Geom, f"geoms of {where}"):
         add_geom(draft, len(draft.bodies) - 1, geom, where)
 
 

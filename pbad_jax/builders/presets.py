@@ -156,7 +156,8 @@ def spider(legs: int = 4, *, hips: str = "hinges", gravity=(0.0, 0.0, -9.81), gr
 
 def _per_link(x, n: int, name: str) -> np.ndarray:
     try:
-        values = np.broadcast_to(np.asarray(x, float), (n,))
+        values = np.asarray(x, float)
+        values = np.full(n, values) if values.ndim == 0 else values.reshape(n)
     except (TypeError, ValueError):
         raise ModelError(f"{name} is {x!r:.60}; wanted one number or {n}") from None
     if not np.all(np.isfinite(values)) or not np.all(values > 0):

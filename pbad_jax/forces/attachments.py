@@ -46,6 +46,7 @@ class Attachment:
     links: tuple[tuple[int, int], ...]
     at: str = "stages"
     conservative: bool = False
+    dissipates = True
 
     def gap(self, model: Model, at: Instant) -> jax.Array:
         """P_a − P_b of every pair, (c,3): m, or for directions about rad."""
@@ -93,6 +94,7 @@ class Anchor:
     links: tuple[int, ...]
     at: str = "stages"
     conservative: bool = False
+    dissipates = True
 
     def gap(self, model: Model, at: Instant) -> jax.Array:
         """P − target, (c,3)."""

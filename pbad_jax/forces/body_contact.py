@@ -88,6 +88,7 @@ class BodyContact:
     at: str = "step"
     conservative: bool = False
     most: int | None = None  # pairs at a time; None: all
+    dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""

@@ -41,6 +41,7 @@ class Drag:
 
     rate: jax.Array  # () 1/s
     at: str = "stages"
+    dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """The field c V M."""
@@ -89,6 +90,7 @@ class Fluid:
     tangential: jax.Array  # ()
     links: tuple[int, ...]
     at: str = "stages"
+    dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """−½ l (c_n V + (c_t − c_n) t (t·V)) at both points, and its slopes by V and by the direction t."""

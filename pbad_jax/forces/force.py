@@ -356,6 +356,7 @@ class Force(Protocol):
 
         at: str = "stages"             or "step": one implicit impulse a step, see the module
         conservative: bool = True      whether the force is minus the gradient of its `potential`, no more
+        dissipates: bool = False       whether what it does beside its potential, if it has one, only takes energy
         couples_joints: bool = True    whether a full (nv,nv) slope joins joints; False: it is blocks of the balls
         potential(model, at)           () J: enters `potential_energy`; without it a force is not conservative
         gap(model, at)                 (c,3) or (e,), m or rad: by how much it is open, for `loop_gaps`
@@ -384,7 +385,7 @@ class Force(Protocol):
 
 
 WHERE = ("stages", "step")
-FLAGS = ("conservative", "couples_joints")
+FLAGS = ("conservative", "dissipates", "couples_joints")
 METHODS = ("potential", "gap", "depth", "passed", "near", "dual", "describe")
 OPTIONAL = ("at", *FLAGS, *METHODS)
 
@@ -403,6 +404,11 @@ def is_conservative(force: Force) -> bool:
         (True, False)
     """
     return hasattr(force, "potential") and getattr(force, "conservative", True)
+
+
+def makes_no_energy(force: Force) -> bool:
+    """Whether a force adds nothing to the energy beside what its `potential` gives back."""
+    return is_conservative(force) or getattr(force, "dissipates", False)
 
 
 def couples_joints(force: Force) -> bool:

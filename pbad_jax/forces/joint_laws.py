@@ -92,6 +92,7 @@ class JointDamping:
     """
 
     coefficient: jax.Array  # (nv,) N s/m or N m s/rad
+    dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ = −d v, evaluated at the stage: implicit."""
@@ -118,6 +119,7 @@ class JointFriction:
     loss: jax.Array  # (nv,) N or N m
     stick_speed: jax.Array  # (nv,) m/s or rad/s
     at: str = "step"
+    dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its slope by v."""
@@ -162,6 +164,7 @@ class JointLimit:
     at: str = "step"
     conservative: bool = False
     couples_joints: ClassVar[bool] = False  # its matrices are blocks of the balls
+    dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its slopes; full matrices only where there are balls."""
@@ -282,6 +285,7 @@ class JointCoupling:
     v_index: tuple[tuple[int, int], ...]
     at: str = "stages"
     conservative: bool = False
+    dissipates = True
 
     def gap(self, model: Model, at: Instant) -> jax.Array:
         """(e,) rad or m."""

@@ -113,6 +113,7 @@ class ShapeContact:
     places: int  # of every pair, 1 or CORNERS
     at: str = "step"
     conservative: bool = False
+    dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""

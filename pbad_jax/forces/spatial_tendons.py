@@ -92,6 +92,7 @@ class SpatialTendonSpring:
     rest: jax.Array  # (c,2) m, where the spring is slack
     damping: jax.Array  # (c,) N s/m
     conservative: bool = False
+    dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """Forces at the points."""
@@ -142,6 +143,7 @@ class SpatialTendonLimit:
     damping: jax.Array  # (c,) χ, s/m
     at: str = "step"
     conservative: bool = False
+    dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """Forces at the points."""

@@ -58,6 +58,7 @@ class TendonSpring:
     rest: jax.Array  # (m,2) where the spring is slack
     damping: jax.Array  # (m,) N s/m
     conservative: bool = False
+    dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its slopes; one of zero where the spring is slack."""
@@ -95,6 +96,7 @@ class TendonFriction:
     loss: jax.Array  # (m,) F, N
     stick_speed: jax.Array  # (m,) s, m/s
     at: str = "step"
+    dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its slope by v."""
@@ -137,6 +139,7 @@ class TendonLimit:
     damping: jax.Array  # (m,) χ, s/m
     at: str = "step"
     conservative: bool = False
+    dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its slopes; the law at either end, led to its root as in one_sided.py."""
@@ -200,6 +203,7 @@ class TendonCoupling:
     damping: jax.Array  # (e,)
     at: str = "stages"
     conservative: bool = False
+    dissipates = True
 
     def gap(self, model: Model, at: Instant) -> jax.Array:
         """(e,) rad or m."""

@@ -60,6 +60,7 @@ class Contact:
     links: tuple[int, ...]
     at: str = "step"
     conservative: bool = False
+    dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""

@@ -246,6 +246,8 @@ def check_arrays(model: Model) -> None:
     Raises:
         ModelError: naming the field.
     """
+    if not isinstance(model, Model):
+        raise ModelError(f"the model is {type(model).__name__} {model!r:.60}; give what build_model or load returned")
     t = model.topology
     n = t.n_links
     shapes = {

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.checks import unit_quaternion
-from pbad_jax.errors import StateError, Status
+from pbad_jax.errors import ModelError, StateError, Status
 from pbad_jax.model import joints
 from pbad_jax.model.model import Model, Topology, check_arrays
 
@@ -85,12 +85,14 @@ def make_state(
     Raises:
         StateError: an unknown keyframe, wrong length, a batch where one state is expected, NaN or inf (named by
             joint), or a quaternion whose norm is off by more than 1e-3 (closer ones are normalised). Values are
-            looked at only outside jit; inside, a bad state gives the status NONFINITE_INPUT.
+            looked at only outside jit; inside, a bad state gives the status NONFINITE_INPUT. ModelError: no Model.
 
     Example:
         >>> pbad.make_state(model, q=[1.0, 0.0, 0.0, 0.0]).v
         Array([0., 0., 0., 0.], dtype=float64)
     """
+    if not isinstance(model, Model):
+        raise ModelError(f"make_state: the model is {type(model).__name__} {model!r:.60}; give a Model first")
     first_q, first_v, first_time, first_a = model.q0, jnp.zeros(model.nv, model.dtype), 0.0, None
     if key is not None:
         found = model.keyframes.find(key, model.topology.name)
@@ -105,7 +107,7 @@ def make_state(
     return State(
         q=q,
         v=v,
-        time=jnp.asarray(first_time if time is None else time, model.dtype),
+        time=_moment(first_time if time is None else time, model.dtype),
         time_rest=jnp.zeros((), model.dtype),
         status=jnp.asarray(int(Status.CONVERGED), jnp.int8),
         history=q,
@@ -135,6 +137,17 @@ def activated(model: Model, state: State, control: jax.Array, dt) -> dict[str, j
     if model.activation is None or state.activation is None:
         return {}
     return {"activation": model.activation.after(state.activation, control, dt)}
+
+
+def _moment(time, dtype) -> jax.Array:
+    """A time () s, finite where it is known."""
+    try:
+        t = jnp.asarray(time, dtype)
+    except (TypeError, ValueError):
+        raise StateError(f"time is {type(time).__name__} {time!r:.60}; it must be one number, s") from None
+    if not isinstance(t, jax.core.Tracer) and not (t.shape == () and bool(jnp.isfinite(t))):
+        raise StateError(f"time is {time!r:.60}; it must be one finite number, s")
+    return t
 
 
 def later(state: State, dt) -> dict[str, jax.Array]:

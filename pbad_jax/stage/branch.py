@@ -5,19 +5,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.atom import operator
-from pbad_jax.forces.force import passed
-from pbad_jax.kinematics import manifold
+from pbad_jax.forces.force import acting, makes_no_energy, passed, total_potential
+from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import batched, rotations
 from pbad_jax.math.batched import cond_if_any
+from pbad_jax.math.small import matmul
 from pbad_jax.model.model import Model
 from pbad_jax.stage import equation
-from pbad_jax.stage.equation import StepStart
+from pbad_jax.stage.equation import StageEquation, StepStart
 
 # rad a step from which a root's matrix is looked at. Below, what stands on its head at a large dt may look like a fold:
 # where one configuration is unknown what grows by e in a step, where several are by e^2.4
 LARGE_TURN = 0.5
 LEANING = 0.1  # how far to the left of the axis an eigenvalue may be, where inertia alone has 2 ± 1.4i (radau(2))
+OWN_ERROR = 0.01  # of the energy at stake in a step, what a scheme may add by its own error
+BLOW = 0.3  # the same where forces act once a step (docs/mathematics.md, section 4)
 LONGEST_TURN = 2 * np.pi  # rad a step; beyond, how many turns there were is a guess
 
 
@@ -92,6 +95,34 @@ def passes_through(model: Model, dt, start: StepStart, z: jax.Array) -> jax.Arra
     v = manifold.difference(model, manifold.identity_increment(model), z) / dt
     q = manifold.compose_increment(model, start.q, z)
     return passed(model, equation.instant_at(model, start, q, v, f, dT / dt, start.time + dt, dt))
+
+
+def adds_energy(model: Model, start: StepStart, eq: StageEquation, z: jax.Array, v: jax.Array) -> jax.Array:
+    """Whether a step that turns a joint far, or may blow against something, ends with energy that no force explains.
+
+    What radau promises not to do. Minima of other wells, and in steps that are far too large even the root that grows
+    out of the start, have up to six times the energy; their matrix does not tell. Models with forces that may drive
+    are not asked: the work of a stiff servo is known too badly. () bool, of the stages z (m,nq) and v (nv,) at the end.
+    """
+    if not all(map(makes_no_energy, model.forces)):
+        return jnp.zeros((), bool)
+    once = jax.lax.stop_gradient((model, start, eq, z, v))
+    asked = turns_far(model, z) | any(hasattr(f, "passed") for f in model.forces)
+    return cond_if_any(asked, lambda *_: jnp.zeros((), bool), _adds_energy, *once)
+
+
+def _adds_energy(model: Model, start: StepStart, eq: StageEquation, z: jax.Array, v: jax.Array) -> jax.Array:
+    st = equation.stages(model, start, z)
+    at = equation.end_instant(model, start, eq.nodes[-1], st, eq.dt)
+    U, f = total_potential(model, at), jax.tree.map(lambda x: x[-1], st.frames)
+
+    def kinetic(V: jax.Array, v: jax.Array) -> jax.Array:
+        return 0.5 * jnp.sum(matmul(V, model.second_moment) * V) + 0.5 * jnp.sum(model.armature * v**2)
+
+    T_0, T_1 = kinetic(start.V.T, start.v), kinetic(transforms.velocity_field(model, f, v), v)
+    share = BLOW if acting(model, "step") else OWN_ERROR
+    rounding = 100 * jnp.finfo(z.dtype).eps * (T_1 + jnp.abs(U) + jnp.abs(start.potential))
+    return T_1 + U - T_0 - start.potential > share * (T_0 + jnp.abs(U - start.potential)) + rounding
 
 
 def _largest_turn(model: Model, z: jax.Array) -> jax.Array:

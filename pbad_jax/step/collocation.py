@@ -15,6 +15,7 @@ from pbad_jax.model.state import State
 from pbad_jax.schemes import Scheme
 from pbad_jax.solver import continuation
 from pbad_jax.stage import equation, predictor
+from pbad_jax.stage.branch import adds_energy
 from pbad_jax.stage.equation import StepStart
 from pbad_jax.stage.problem import SolverConfig, StageProblem, find, problem_of, root
 from pbad_jax.stage.result import Roots, StepResult, step_result
@@ -67,4 +68,13 @@ def end(
         work = jnp.asarray(scheme.weights, start.q.dtype) @ stage_work(model, start, eq, st)
         work = work + (impulse_work_before(model, start, eq.dt, st) if closed else impulse_work(model, start, eq, st))
     result = step_result(problem, found, z[-1], v, history, work, Roots(before, found.attempt.x))
-    return after_closing_impulse(problem, result, known and known.closing) if closed else result
+    if closed:
+        result = after_closing_impulse(problem, result, known and known.closing)
+    return result if scheme.has_history or known is not None else _without_gain(problem, z, result)
+
+
+def _without_gain(problem: StageProblem, z: jax.Array, result: StepResult) -> StepResult:
+    """BRANCH where a converged step has energy that no force explains."""
+    gains = adds_energy(problem.model, problem.start, problem.eq, z, result.v)
+    wrong = gains & (result.status == Status.CONVERGED)
+    return result._replace(status=jnp.where(wrong, jnp.int8(Status.BRANCH), result.status))

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torture_steps
 from helpers import thorough
 from mechanics import joint_acceleration
 from motions import free_tree, moving
@@ -319,6 +320,27 @@ def test_steps_of_several_radians_make_no_energy():
     gain, status = energies_of_lanes(model, "radau2", q, v, dt, 10, lowest=-100.0)
     print("CONVERGED", (status == 0).sum(), "largest gain", gain[status == 0].max())
     assert np.all(gain[status == 0] < 1e-9) and (status == 0).sum() > 600
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+def test_energy_that_no_force_explains_is_told():
+    """Found by tests.torture: these were CONVERGED with 1.33 and 1.20 times the energy that was there."""
+    chain, loop = (torture_steps.SYSTEMS[name](np.dtype("float64")) for name in ("chain", "loops"))
+    q = [1.3230414182710477, -0.07511696274474816, 1.030645799727255, -0.6475290860836443, -1.4094988115389524,
+         -1.1103830859646842]  # fmt: skip
+    v = [13.112115626777848, 0.22492388958383755, 2.533543725373568, -5.4750654061272686, -2.259067108179873,
+         1.6883201031208526]  # fmt: skip
+    spun = (chain, {"spring": 30.0, "weight": 1.0}, q, v, 0.14338985881625194)
+    whirled = [17.06887092676759, 4.9408824824540565, 5.910489470548696]
+    welded = (loop, {"connect": 0.0, "weld": 1.0}, [0.3, -0.9, 1.4], whirled, 0.038855874198623123)
+    for system, numbers, q, v, dt in (spun, welded):
+        model = system.lane(system.model, jax.tree.map(jnp.asarray, numbers))
+        before = pbad.make_state(model, q, v)
+        after, info = jax.jit(pbad.make_step(pbad.Options(1.0, "radau2")))(model, before, None, jnp.asarray(dt))
+        print(info)
+        assert info.status == pbad.Status.BRANCH
+        np.testing.assert_array_equal(after.q, before.q)
 
 
 def energies_of_lanes(model, scheme, q, v, dt, n, lowest):
