@@ -13,7 +13,7 @@ from pbad_jax.math.batched import cond_if_any
 from pbad_jax.math.small import matmul
 from pbad_jax.model.model import Model
 from pbad_jax.stage import equation
-from pbad_jax.stage.equation import StageEquation, StepStart
+from pbad_jax.stage.equation import StageEquation, StageFields, StepStart
 
 # rad a step from which a root's matrix is looked at. Below, what stands on its head at a large dt may look like a fold:
 # where one configuration is unknown what grows by e in a step, where several are by e^2.4
@@ -97,22 +97,21 @@ def passes_through(model: Model, dt, start: StepStart, z: jax.Array) -> jax.Arra
     return passed(model, equation.instant_at(model, start, q, v, f, dT / dt, start.time + dt, dt))
 
 
-def adds_energy(model: Model, start: StepStart, eq: StageEquation, z: jax.Array, v: jax.Array) -> jax.Array:
+def adds_energy(model: Model, start: StepStart, eq: StageEquation, st: StageFields, v: jax.Array) -> jax.Array:
     """Whether a step that turns a joint far, or may blow against something, ends with energy that no force explains.
 
     What radau promises not to do. Minima of other wells, and in steps that are far too large even the root that grows
     out of the start, have up to six times the energy; their matrix does not tell. Models with forces that may drive
-    are not asked: the work of a stiff servo is known too badly. () bool, of the stages z (m,nq) and v (nv,) at the end.
+    are not asked: the work of a stiff servo is known too badly. () bool, of the stages and of v (nv,) at the end.
     """
     if not all(map(makes_no_energy, model.forces)):
         return jnp.zeros((), bool)
-    once = jax.lax.stop_gradient((model, start, eq, z, v))
-    asked = turns_far(model, z) | any(hasattr(f, "passed") for f in model.forces)
+    once = jax.lax.stop_gradient((model, start, eq, st, v))
+    asked = turns_far(model, st.z) | any(hasattr(f, "passed") for f in model.forces)
     return cond_if_any(asked, lambda *_: jnp.zeros((), bool), _adds_energy, *once)
 
 
-def _adds_energy(model: Model, start: StepStart, eq: StageEquation, z: jax.Array, v: jax.Array) -> jax.Array:
-    st = equation.stages(model, start, z)
+def _adds_energy(model: Model, start: StepStart, eq: StageEquation, st: StageFields, v: jax.Array) -> jax.Array:
     at = equation.end_instant(model, start, eq.nodes[-1], st, eq.dt)
     U, f = total_potential(model, at), jax.tree.map(lambda x: x[-1], st.frames)
 
@@ -121,7 +120,7 @@ def _adds_energy(model: Model, start: StepStart, eq: StageEquation, z: jax.Array
 
     T_0, T_1 = kinetic(start.V.T, start.v), kinetic(transforms.velocity_field(model, f, v), v)
     share = BLOW if acting(model, "step") else OWN_ERROR
-    rounding = 100 * jnp.finfo(z.dtype).eps * (T_1 + jnp.abs(U) + jnp.abs(start.potential))
+    rounding = 100 * jnp.finfo(v.dtype).eps * (T_1 + jnp.abs(U) + jnp.abs(start.potential))
     return T_1 + U - T_0 - start.potential > share * (T_0 + jnp.abs(U - start.potential)) + rounding
 
 

@@ -16,7 +16,7 @@ from pbad_jax.schemes import Scheme
 from pbad_jax.solver import continuation
 from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.branch import adds_energy
-from pbad_jax.stage.equation import StepStart
+from pbad_jax.stage.equation import StageFields, StepStart
 from pbad_jax.stage.problem import SolverConfig, StageProblem, find, problem_of, root
 from pbad_jax.stage.result import Roots, StepResult, step_result
 from pbad_jax.stage.work import impulse_work, stage_work
@@ -70,11 +70,11 @@ def end(
     result = step_result(problem, found, z[-1], v, history, work, Roots(before, found.attempt.x))
     if closed:
         result = after_closing_impulse(problem, result, known and known.closing)
-    return result if scheme.has_history or known is not None else _without_gain(problem, z, result)
+    return result if scheme.has_history or known is not None else _without_gain(problem, st, result)
 
 
-def _without_gain(problem: StageProblem, z: jax.Array, result: StepResult) -> StepResult:
+def _without_gain(problem: StageProblem, st: StageFields, result: StepResult) -> StepResult:
     """BRANCH where a converged step has energy that no force explains."""
-    gains = adds_energy(problem.model, problem.start, problem.eq, z, result.v)
+    gains = adds_energy(problem.model, problem.start, problem.eq, st, result.v)
     wrong = gains & (result.status == Status.CONVERGED)
     return result._replace(status=jnp.where(wrong, jnp.int8(Status.BRANCH), result.status))
