@@ -124,11 +124,11 @@ def test_a_joint_is_a_row(monkeypatch):
 
 
 def test_the_readers_path_is_there_and_short():
-    """At most ten files and 1,800 lines, each of which names the next."""
+    """At most ten files and 1,850 lines, each of which names the next."""
     part = CONTRIBUTING[CONTRIBUTING.index("## The reader's path") :]
     path = [line.split("`")[1] for line in part[: part.index("\n## ", 3)].splitlines() if line.startswith("1. `")]
     package = pathlib.Path(pbad.__file__).parent
     texts = [(package / name).read_text() for name in path]
-    assert 5 <= len(path) <= 10 and sum(text.count("\n") for text in texts) <= 1800
+    assert 5 <= len(path) <= 10 and sum(text.count("\n") for text in texts) <= 1850
     for text, name, after in zip(texts, path, path[1:]):
         assert f"Read next: {after}" in text, f"{name} does not name {after}"
