@@ -24,7 +24,9 @@ def any_action(bounds, obs, key):
 ELSEWHERE = (
     "pendulum",
     "cartpole",
+    "reacher",
     "paper_swimmer",
+    "spider",
     "ant",
     "half_cheetah",
     "hopper",

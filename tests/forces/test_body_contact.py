@@ -450,7 +450,7 @@ def folding() -> pbad.Model:
     "dt, scheme",
     [
         *(thorough(1e-3, "radau1"), slow(0.005, "radau1"), slow(0.02, "radau1"), slow(0.05, "radau1")),
-        *(slow(1e-3, "radau2"), thorough(0.005, "radau2"), thorough(0.02, "radau2"), (0.05, "radau2")),
+        *(thorough(1e-3, "radau2"), thorough(0.005, "radau2"), thorough(0.02, "radau2"), (0.05, "radau2")),
     ],
 )
 def test_links_that_collide_make_no_energy(dt, scheme):

@@ -571,14 +571,14 @@ def test_ant_falls(scheme, dt):
 
 @pytest.mark.robots
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["radau1", "radau2"])
+@pytest.mark.parametrize("scheme", ["radau1", thorough("radau2")])
 def test_ant_falls_in_small_steps(scheme):
     check_fall("ant", 0.002, scheme, 1.0)
 
 
 @pytest.mark.robots
 @pytest.mark.slow
-@pytest.mark.parametrize("dt", [0.01, 0.02])
+@pytest.mark.parametrize("dt", [thorough(0.01), 0.02])
 @pytest.mark.parametrize("scheme", ["radau1", thorough("radau2")])
 def test_humanoid_falls(scheme, dt):
     check_fall("humanoid", dt, scheme)
