@@ -73,12 +73,13 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
     place = {g: k for k, g in enumerate(order)}
     points: dict[int, ContactPoints] = {}  # of every shape, made once
     named = [_ends_of(m, p) for p in range(m.npair)]
+    explicit = set(named)
     held: list[tuple[int, int]] = []  # pairs with what stands still on a body that does
     makers: list[Maker] = []
     lost = []
     for g in still:
         partners = solid[_may_touch(m, g, solid)]
-        partners = partners[[_in_order(g, h) not in named for h in partners]]
+        partners = partners[[_in_order(g, h) not in explicit for h in partners]]
         if not partners.size:
             continue
         if m.geom_type[g] in BENT and m.geom_bodyid[g] and g in place:
@@ -93,26 +94,37 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
             functools.partial(_contact, surface, [place[h] for h in partners], *_mixed(m, g, partners)[:2], points)
         )
     chosen = [p for p, ends in enumerate(named) if _can_meet(m, ends, place)]
-    pairs, masked = [named[p] for p in chosen], _pairs(m, solid, set(named))
+    pairs, masked = [named[p] for p in chosen], _pairs(m, solid, explicit)
     if pairs or masked or held:
         law = _joined_laws(_laws_of_pairs(m, chosen), _laws_of_geoms(m, masked + held))
         geoms = [(place[g], place[h]) for g, h in pairs + masked + held]
         makers.append(functools.partial(_between, geoms, law, MAX_CONTACTS + _overlapping(m)))
-    without = len(_pairs(m, moving, set(named))) - len(masked)
+    without = len(_pairs(m, moving, explicit)) - len(masked)
     if without:
         lost.append(idle("contact between bodies", f" ({without} pairs of geoms)"))
-    rest = [p for p in range(m.npair) if p not in chosen]
-    grounds = [(p, _ground_of(m, d, named[p], place)) for p in rest]
-    for p, ground in grounds:
-        if ground is not None:
-            surface, h = ground
-            law = _laws_of_pairs(m, [p])
-            time = m.pair_solref[p, :1] if m.pair_solref[p, 0] > 0 else np.full(1, 0.02)
-            makers.append(functools.partial(_contact, surface, [place[h]], law.friction, time, points))
-    idle_pairs = [named[p] for p, ground in grounds if ground is None and _moves_at_all(m, named[p])]
-    if idle_pairs:
-        lost.append(idle("contact pairs", f" ({len(idle_pairs)})"))
-    return makers, lost
+    on_ground, left = _pairs_with_the_ground(m, d, [p for p in range(m.npair) if p not in chosen], place, points)
+    if left:
+        lost.append(idle("contact pairs", f" ({left})"))
+    return makers + on_ground, lost
+
+
+def _pairs_with_the_ground(m, d, pairs: list[int], place: dict[int, int], points: dict) -> tuple[list[Maker], int]:
+    """Explicit pairs with a surface that stands still, one force for all of a surface and stiffness; those left."""
+    met: dict[tuple[int, float], list[tuple[int, int]]] = {}
+    left = 0
+    for p in pairs:
+        ends = _ground_first(m, d, _ends_of(m, p), place)
+        if ends is not None:
+            time = float(m.pair_solref[p, 0]) if m.pair_solref[p, 0] > 0 else 0.02
+            met.setdefault((ends[0], time), []).append((p, place[ends[1]]))
+        else:
+            left += _moves_at_all(m, _ends_of(m, p))
+    makers: list[Maker] = []
+    for (g, time), own in met.items():
+        friction = _laws_of_pairs(m, [p for p, _ in own]).friction
+        geoms = [h for _, h in own]
+        makers.append(functools.partial(_contact, _surface(m, d, g), geoms, friction, np.full(1, time), points))
+    return makers, left
 
 
 def _ends_of(m, p: int) -> tuple[int, int]:
@@ -137,16 +149,14 @@ def _can_meet(m, ends: tuple[int, int], place: dict[int, int]) -> bool:
     return bool(solid.all() and _moves_at_all(m, ends) and {*ends} <= place.keys())
 
 
-def _ground_of(m, d, ends: tuple[int, int], place: dict[int, int]):
-    """Of an explicit pair the surface that stands still, and the geom that it meets; None where there is none."""
+def _ground_first(m, d, ends: tuple[int, int], place: dict[int, int]) -> tuple[int, int] | None:
+    """Of an explicit pair the geom that stands still and has a surface, and that which meets it; None: no such."""
     still = joined_to(m)[m.geom_bodyid[np.array(ends)]] == 0
     if still.all() or not still.any():
         return None
     g, h = ends if still[0] else ends[::-1]
-    if m.geom_type[h] not in SOLID or h not in place:
-        return None
-    surface = _surface(m, d, g)
-    return None if surface is None else (surface, h)
+    meets = m.geom_type[h] in SOLID and h in place
+    return (g, h) if meets and _surface(m, d, g) is not None else None
 
 
 class _Laws(NamedTuple):

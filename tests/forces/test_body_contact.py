@@ -505,7 +505,7 @@ PAIRED = """<mujoco><default><geom contype="{mask}" conaffinity="{mask}" size="0
   <body><freejoint/><geom name="a" type="capsule"/></body>
   <body pos="0.5 0 0"><freejoint/><geom name="b" pos="0 0 0.1"/><geom name="box" type="box" size="1 1 1"/></body>
   </worldbody><contact><pair geom1="a" geom2="b" friction="0.6 0.6 0 0 0" solref="0.05 1"/>
-  <pair geom1="box" geom2="a"/><pair geom1="a" geom2="ground"/></contact></mujoco>"""
+  <pair geom1="box" geom2="a"/><pair geom1="a" geom2="ground"/><pair geom1="b" geom2="ground"/></contact></mujoco>"""
 
 
 @pytest.mark.parametrize("mask", [0, 1])
@@ -521,7 +521,7 @@ def test_files_bring_their_pairs(mask):
     (crate,) = [f for f in model.forces if isinstance(f, forces.ShapeContact)]
     assert len(crate.pairs) == 1 and not report.inactive
     *_, ground = [f for f in model.forces if isinstance(f, forces.Contact)]
-    assert ground.links == (3, 3), "the capsule's ends"
+    assert ground.links[:2] == (3, 3) and set(ground.links[2:]) == {7}, "one force for all that meet a surface"
 
 
 def test_files_whose_contact_is_switched_off_bring_none():
