@@ -26,8 +26,12 @@ def kinetic_energy(model: Model, state: State) -> jax.Array:
         >>> round(float(pbad.kinetic_energy(model, state)), 3)
         0.336
     """
-    V = transforms.velocity_field(model, transforms.frames(model, state.q), state.v)
-    return 0.5 * jnp.sum(matmul(V, model.second_moment) * V) + 0.5 * jnp.sum(model.armature * state.v**2)
+    return kinetic_of(model, transforms.velocity_field(model, transforms.frames(model, state.q), state.v), state.v)
+
+
+def kinetic_of(model: Model, V: jax.Array, v: jax.Array) -> jax.Array:
+    """The same of the links' velocity field V (N,3,4) and the joints' rates v (nv,)."""
+    return 0.5 * jnp.sum(matmul(V, model.second_moment) * V) + 0.5 * jnp.sum(model.armature * v**2)
 
 
 @with_all_bits

@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.atom import operator
+from pbad_jax.dynamics.energy import kinetic_of
 from pbad_jax.forces.force import acting, makes_no_energy, passed, total_potential
 from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import batched, rotations
 from pbad_jax.math.batched import cond_if_any
-from pbad_jax.math.small import matmul
 from pbad_jax.model.model import Model
 from pbad_jax.stage import equation
 from pbad_jax.stage.equation import StageEquation, StageFields, StepStart
@@ -114,11 +114,7 @@ def adds_energy(model: Model, start: StepStart, eq: StageEquation, st: StageFiel
 def _adds_energy(model: Model, start: StepStart, eq: StageEquation, st: StageFields, v: jax.Array) -> jax.Array:
     at = equation.end_instant(model, start, eq.nodes[-1], st, eq.dt)
     U, f = total_potential(model, at), jax.tree.map(lambda x: x[-1], st.frames)
-
-    def kinetic(V: jax.Array, v: jax.Array) -> jax.Array:
-        return 0.5 * jnp.sum(matmul(V, model.second_moment) * V) + 0.5 * jnp.sum(model.armature * v**2)
-
-    T_0, T_1 = kinetic(start.V.T, start.v), kinetic(transforms.velocity_field(model, f, v), v)
+    T_0, T_1 = kinetic_of(model, start.V.T, start.v), kinetic_of(model, transforms.velocity_field(model, f, v), v)
     share = BLOW if acting(model, "step") else OWN_ERROR
     rounding = 100 * jnp.finfo(v.dtype).eps * (T_1 + jnp.abs(U) + jnp.abs(start.potential))
     return T_1 + U - T_0 - start.potential > share * (T_0 + jnp.abs(U - start.potential)) + rounding
