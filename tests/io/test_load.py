@@ -655,7 +655,6 @@ COLLADA = """<?xml version="1.0"?>
 
 
 def test_collada_is_read_in_metres_with_its_scene(tmp_path, monkeypatch):
-    pytest.importorskip("collada", reason="of the extra viz, which CI has")
     path = tmp_path / "a.dae"
     path.write_text(COLLADA)
     mesh = meshes.read_mesh(path, (1, 1, 2))

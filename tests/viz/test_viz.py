@@ -358,8 +358,6 @@ def test_nearer_triangles_hide_farther_ones():
 
 @pytest.mark.parametrize("suffix", [".gif", ".png", ".mp4"])
 def test_video(rolled, tmp_path, suffix):
-    if suffix == ".mp4":
-        pytest.importorskip("imageio_ffmpeg", reason="of the extra viz, which CI has")
     path = tmp_path / f"a{suffix}"
     viz.to_video(rolled[0], rolled[1], path, fps=10, size=(64, 48))
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
