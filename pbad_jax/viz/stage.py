@@ -21,6 +21,7 @@ ROW = 4  # lanes that stand in one row; more make a square
 FIRST_COLOR, LAST_COLOR = np.array([0.13, 0.35, 0.65]), np.array([0.93, 0.55, 0.14])  # of overlaid lanes
 LAYOUTS = ("grid", "overlay")
 ARROW = np.array([0.85, 0.13, 0.1, 1.0])
+SLENDER = 0.5  # of an arrow's width; its head is a fifth of that wide
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +46,16 @@ class Group:
     position: np.ndarray  # (F,I,3) float32
     quaternion: np.ndarray  # (F,I,4) float32
     moves: bool
-    length: np.ndarray | None = None  # (F,I) that multiplies the scale along z, nothing where it is 0; None: 1
+    length: np.ndarray | None = None  # (F,I) that multiplies the scale along z, nothing where it is 0; None: 1.
+    # What is shorter than SLENDER of its width is thinner too, or it would be a plate.
 
     def scale_at(self, frame: int) -> np.ndarray:
         """(I,3)."""
         if self.length is None:
             return self.scale
         length = self.length[frame][:, None]
-        return np.where(length > 0, self.scale * np.concatenate([length**0, length**0, length], axis=1), 0.0)
+        slim = np.minimum(1.0, length / (SLENDER * self.scale[:, :1]))
+        return np.where(length > 0, self.scale * np.concatenate([slim, slim, length], axis=1), 0.0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -202,11 +202,17 @@ def test_contact_forces_are_arrows_on_the_line_where_they_act():
     model, traj = lying_ball()
     push = float(pbad.contact_forces(model, pbad.make_state(model, traj.q[0]))[0, 5])
     assert push > 1  # N
-    for wanted, scale in ((True, 0.2 / max(2 * 9.81, push / 1.5)), (0.01, 0.01)):  # m/N; the ball is 0.2 m large
+    for wanted, scale in (
+        (True, 0.2 / max(2 * 9.81, push / 1.5)),
+        (1e-4, 1e-4),
+        (0.01, 0.01),
+    ):  # m/N; it is 0.2 m large
         look = stage.Look(10.0, follow=False, contact_forces=wanted)
         play = stage.stage_of(model, traj, look)
         (arrows,) = [g for g in play.groups if g.length is not None]
         np.testing.assert_allclose(arrows.length, [[scale * push], [0.0]], rtol=1e-5)
+        x, y, z = arrows.scale_at(0)[0]
+        assert x == y and x <= z / stage.SLENDER * 1.001, "no plates"
         np.testing.assert_allclose(arrows.position[0, 0], [0.3, -0.2, -0.001], atol=1e-6)  # its lowest point
         np.testing.assert_allclose(arrows.quaternion[0, 0], [1, 0, 0, 0], atol=1e-6)
     assert all(g.length is None for g in staged(model, traj).groups)
