@@ -20,6 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from common import digits, run
+from environment_rivals import BRAX, FINER, Engine, Rival, depths, figures
+from remotes import Remote
+from survey import files
 
 import pbad_jax as pbad
 
@@ -32,35 +35,57 @@ CASES = (
     ("humanoid", 0.02),
     ("spider", 0.02),
     ("spider", 0.05),
+    ("go2", 0.02),
+    ("spot", 0.02),
 )
+SERVOS = {"go2": "dial-mpc/unitree_go2/mjx_scene_position", "spot": "mink/boston_dynamics_spot/spot"}  # of survey.py
+SWAY = 0.3  # rad, of position servos about their home
 STANDS = {"ant": (2, 0.6), "humanoid": (2, 1.3)}  # coordinate of the height, m
-LIMIT = 60.0  # s of a case
+LIMIT, PATIENCE = 60.0, 400.0  # s of a case; of a rival with all it compiles
+PIPELINES = ("generalized", "spring", "positional")
 
 
-def xml(name: str) -> pathlib.Path:
+def xml(name: str) -> pathlib.Path | None:
+    """The robot's file; None: it is not here, or has none."""
+    if name in SERVOS:
+        return files().get(SERVOS[name])
     gym: Any = importlib.import_module("gymnasium")
-    return pathlib.Path(gym.__file__).parent / "envs" / "mujoco" / "assets" / f"{name}.xml"
+    path = pathlib.Path(gym.__file__).parent / "envs" / "mujoco" / "assets" / f"{name}.xml"
+    return path if path.exists() else None
 
 
 def robot(name: str, precision: str) -> pbad.Model:
     dtype = jnp.dtype(precision)
     if name == "spider":
         return pbad.spider(dtype=dtype)
-    return pbad.load(xml(name), unsupported="warn", dtype=dtype)[0]
+    path = xml(name)
+    if path is None:
+        raise FileNotFoundError(f"{name}: set PBAD_ROBOTS, see survey.py")
+    model = pbad.load(path, unsupported="warn", dtype=dtype)[0]
+    if name == "spot":
+        model = pbad.with_forces(model, pbad.forces.contact(model))  # its file has no ground
+    return model
 
 
-def ranges(model: pbad.Model) -> tuple[np.ndarray, np.ndarray]:
+def home(model: pbad.Model) -> Any:
+    return model.keyframes["home"]
+
+
+def ranges(model: pbad.Model, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Of the controls, (nu,) each; ±1 where there are none."""
     for f in model.forces:
         if hasattr(f, "control_range"):
             low, high = np.asarray(f.control_range).T
+            if name in SERVOS:
+                middle = np.asarray(home(model).control)
+                return np.maximum(middle - SWAY, low), np.minimum(middle + SWAY, high)
             return np.where(np.isfinite(low), low, -1.0), np.where(np.isfinite(high), high, 1.0)
     raise ValueError(f"{model!r} has no actuators")
 
 
 def starts(model: pbad.Model, name: str, lanes: int) -> pbad.State:
     rng = np.random.default_rng(0)
-    q = np.repeat(np.asarray(model.q0, float)[None], lanes, 0)
+    q = np.repeat(np.asarray(home(model).q if name in SERVOS else model.q0, float)[None], lanes, 0)
     if name in STANDS:
         q[:, STANDS[name][0]] = STANDS[name][1]
     if name == "ant":
@@ -82,39 +107,19 @@ def deepest(model: pbad.Model, state: pbad.State) -> jax.Array:
 
 def ours(name: str, dt: float, lanes: int, precision: str, steps: int) -> dict:
     model = robot(name, precision)
-    low, high = ranges(model)
-    step, begun = pbad.make_step(pbad.Options(dt=dt, scheme=SCHEME, on_failure="substep")), starts(model, name, lanes)
+    step = jax.vmap(pbad.make_step(pbad.Options(dt=dt, scheme=SCHEME, on_failure="substep")), (None, 0, 0, None))
 
-    def control_step(state, key):
-        u = jax.random.uniform(key, (lanes, model.nu), model.dtype, low, high)
-        after, info = jax.vmap(step, (None, 0, 0))(model, state, u)
-        bad = (info.status != 0) | ~jnp.all(jnp.isfinite(after.v), axis=-1)
-        after = jax.tree.map(lambda a, b: jnp.where(bad.reshape(-1, *(1,) * (a.ndim - 1)), b, a), after, begun)
-        return after, (info.iterations, bad, info.substeps > 1, jax.vmap(lambda s: deepest(model, s))(after))
+    def advance(states, u, share):
+        after, info = step(model, states, u, dt * share)
+        failed = (info.status != 0) | ~jnp.all(jnp.isfinite(after.v), axis=-1)
+        return after, {"failed": failed, "iterations": info.iterations, "parts": info.substeps > 1}
 
-    began = time.process_time()
-    program = jax.jit(control_step).lower(begun, jax.random.key(0)).compile()
-    compiling = time.process_time() - began
-    state, _ = jax.block_until_ready(program(begun, jax.random.key(1)))
-    keys, out = jax.random.split(jax.random.key(2), steps), []
-    began, wall = time.process_time(), time.perf_counter()
-    for key in keys:
-        state, figures = program(state, key)
-        out.append(jax.tree.map(np.asarray, figures))
-        if time.perf_counter() - wall > LIMIT:
-            break
-    cpu, wall = time.process_time() - began, time.perf_counter() - wall
-    iterations, failed, parts, depth = map(np.stack, zip(*out))
-    return {
-        "robot": name, "dt": dt, "lanes": lanes, "engine": f"pbad {SCHEME}", "precision": precision,
-        "control_steps": int(iterations.size),
-        "per_cpu_s": digits(iterations.size / cpu), "per_s": digits(iterations.size / wall),
-        "iterations_mean": digits(iterations.mean()), "iterations_p99": digits(np.percentile(iterations, 99)),
-        "iterations_most": int(iterations.max()), "iterations_slowest_lane": digits(iterations.max(1).mean()),
-        "failed_share": digits(failed.mean()), "parts_share": digits(parts.mean()),
-        "penetration_mm": digits(1e3 * depth.mean()), "penetration_mm_p99": digits(1e3 * np.percentile(depth, 99)),
-        "compile_cpu_s": digits(compiling),
-    }  # fmt: skip
+    def depth(states):
+        return jax.vmap(lambda s: deepest(model, s))(states)
+
+    engine = Engine(starts(model, name, lanes), ranges(model, name), advance, lambda s: s.q, depth, model.dtype)
+    row = {"robot": name, "dt": dt, "lanes": lanes, "engine": f"pbad {SCHEME}", "precision": precision}
+    return row | figures(engine, lanes, steps, LIMIT)
 
 
 def mujoco_c(name: str, dt: float, lanes: int, steps: int) -> dict:
@@ -130,8 +135,8 @@ def mujoco_c(name: str, dt: float, lanes: int, steps: int) -> dict:
         mujoco.mj_resetData(m, data)
         data.qpos[:], data.qvel[:] = np.asarray(begun.q[k]), np.asarray(begun.v[k])
         mujoco.mj_getState(m, data, state[k], mujoco.mjtState.mjSTATE_FULLPHYSICS)
-    low, high = m.actuator_ctrlrange.T
-    depths: list[float] = []
+    low, high = ranges(model, name)
+    deep: list[float] = []
     with rollout.Rollout(nthread=2) as engine:
         datas = [mujoco.MjData(m) for _ in range(2)]
         began, wall, taken = time.process_time(), time.perf_counter(), 0
@@ -142,45 +147,69 @@ def mujoco_c(name: str, dt: float, lanes: int, steps: int) -> dict:
             if time.perf_counter() - wall > LIMIT:
                 break
         cpu, wall = time.process_time() - began, time.perf_counter() - wall
+        u, ends = rng.uniform(low, high, (lanes, 1, m.nu)), []
+        for finer in (1, FINER):
+            m.opt.timestep /= finer
+            states, _ = engine.rollout([m] * lanes, datas, state, u.repeat(held * finer, axis=1))
+            ends.append(np.array(states[:, -1, 1 : 1 + m.nq]))
+    m.opt.timestep *= FINER
     for k in range(min(lanes, 64)):
         mujoco.mj_setState(m, data, state[k], mujoco.mjtState.mjSTATE_FULLPHYSICS)
         mujoco.mj_forward(m, data)
-        depths.append(max([0.0, *(-c.dist for c in data.contact)]))
+        deep.append(max([0.0, *(-c.dist for c in data.contact)]))
     return {
         "robot": name, "dt": dt, "lanes": lanes, "engine": f"mujoco C, {held} steps of {m.opt.timestep:g} s",
         "precision": "float64", "control_steps": taken,
         "per_cpu_s": digits(taken / cpu), "per_s": digits(taken / wall),
-        "penetration_mm": digits(1e3 * float(np.mean(depths))),
-        "penetration_mm_p99": digits(1e3 * float(np.percentile(depths, 99))),
-    }  # fmt: skip
+        "drift": digits(float(np.median(np.max(np.abs(ends[0] - ends[1]), axis=1)))),
+    } | depths(np.array(deep))  # fmt: skip
 
 
-def measure(name: str, dt: float, lanes: int, precision: str, steps: int) -> list[dict]:
+def rival(engine: str, name: str, dt: float, lanes: int, precision: str, steps: int) -> dict:
+    begun = starts(robot(name, precision), name, lanes)
+    remote = Remote(Rival, engine, precision)
+    remote.ask("measure", name, str(xml(name)), (np.asarray(begun.q), np.asarray(begun.v)), dt, lanes, steps, LIMIT)
+    row = remote.answer(PATIENCE)
+    remote.stop()
+    named = {"robot": name, "dt": dt, "lanes": lanes, "engine": engine, "precision": precision}
+    return named | row
+
+
+def measure(name: str, dt: float, lanes: int, precision: str, steps: int, rivals: tuple[str, ...]) -> list[dict]:
+    if name != "spider" and xml(name) is None:
+        return [{"robot": name, "dt": dt, "lanes": lanes, "engine": f"pbad {SCHEME}", "precision": precision,
+                 "failure": "the file is not here: set PBAD_ROBOTS, see survey.py"}]  # fmt: skip
     rows = [ours(name, dt, lanes, precision, steps)]
-    if precision == "float64" and name != "spider":
+    if precision == "float64" and name not in ("spider", "spot"):
         rows.append(mujoco_c(name, dt, lanes, steps))
-    return rows
+    return rows + [rival(engine, name, dt, lanes, precision, steps) for engine in rivals]
 
 
 def plan(quick: bool) -> list[tuple]:
     if quick:
-        return [("spider", 0.02, 2, "float64", 2), ("ant", 0.05, 2, "float32", 2)]
-    return [(name, dt, 64, "float64", 157) for name, dt in CASES] + [("ant", 0.05, 1024, "float32", 20)]
+        return [("spider", 0.02, 2, "float64", 2, ()), ("ant", 0.05, 2, "float32", 2, ("brax positional",))]
+    many = ("mjx", *(f"brax {p}" for p in PIPELINES))
+    return [(name, dt, 64, "float64", 157, ()) for name, dt in CASES] + [("ant", 0.05, 1024, "float32", 20, many)]
 
 
 def full() -> list[tuple]:
+    """Rivals where lanes are 64 and more: one at a time they take longer to start than to step."""
     return [
-        (name, dt, lanes, precision, {1: 500, 64: 157, 1024: 40}[lanes])
+        (name, dt, lanes, precision, {1: 500, 64: 157, 1024: 40}[lanes], rivals_of(name) if lanes > 1 else ())
         for name, dt in CASES
         for lanes in LANES
         for precision in ("float64", "float32")
     ]
 
 
+def rivals_of(name: str) -> tuple[str, ...]:
+    return (("mjx",) if name not in ("spider", "spot") else ()) + tuple(f"brax {p}" for p in PIPELINES if name in BRAX)
+
+
 def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
     import matplotlib.pyplot as plt
 
-    rows = [r for r in rows if r["lanes"] != 1]
+    rows = [r for r in rows if r["lanes"] != 1 and "failure" not in r]
     names = [f"{r['robot']} {r['dt']:g} s\n{r['lanes']} lanes, {r['precision'][5:]} bits" for r in rows]
     kinds = [r["engine"].split(",")[0] for r in rows]
     fig, ax = plt.subplots(1, 2, figsize=(11, 0.45 * len(rows) + 1.5), sharey=True)

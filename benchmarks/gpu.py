@@ -96,7 +96,7 @@ def robot(name: str, dt: float, lanes: int, dtype: str):
     import pbad_jax as pbad
 
     model = environments.robot(name, dtype)
-    low, high = (jnp.asarray(x, model.dtype) for x in environments.ranges(model))
+    low, high = (jnp.asarray(x, model.dtype) for x in environments.ranges(model, name))
     states = environments.starts(model, name, lanes)
     options = pbad.Options(dt=dt, scheme=environments.SCHEME, on_failure="substep")
     step = pbad.make_step(options)
@@ -120,7 +120,7 @@ def robot_batch(name: str, dt: float, lanes: int, dtype: str):
     import pbad_jax as pbad
 
     model = environments.robot(name, dtype)
-    low, high = (jnp.asarray(x, model.dtype) for x in environments.ranges(model))
+    low, high = (jnp.asarray(x, model.dtype) for x in environments.ranges(model, name))
     u = jax.random.uniform(jax.random.key(0), (lanes, PAPER_STEPS, model.nu), model.dtype, low, high)
     options = pbad.Options(dt=dt, scheme=environments.SCHEME, on_failure="substep")
 

@@ -45,7 +45,7 @@ class Toy:
     max_correction: Any = dataclasses.field(default_factory=lambda: jnp.full(1, jnp.inf, DTYPE))
     data: tuple = ()
 
-    def first_guide(self):
+    def first_guide(self, old=None):
         return None if self.guided is None else (self.guided[0](), jnp.ones((), DTYPE))
 
     def next_guide(self, guide, terms, delta, trust):

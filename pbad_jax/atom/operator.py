@@ -4,6 +4,8 @@
 (nv,nv) matrices), or "sweeps", O(N) without a matrix, for one unknown configuration at a time.
 """
 
+from typing import NamedTuple
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -58,21 +60,25 @@ def plus(model: Model, f: Frames, M: Operator, joints: jax.Array, links: jax.Arr
     return total if links is None else total + parallel.twist_form(model, f, f, links)
 
 
-def mobility(
-    model: Model, f: Frames, M: Operator, metric: batched.CholeskyFactor | None
-) -> tuple[jax.Array, jax.Array]:
-    """Of every link by itself, (N,6,6): the twist that a unit wrench about the frames' origin gives it; and (nv,) the
-    inertia of every degree of freedom by itself. By the sweeps, of every degree of freedom as if the others were held.
-    """
+class Mobility(NamedTuple):
+    """How freely everything moves by itself; by the sweeps, every degree of freedom as if the others were held."""
+
+    links: jax.Array  # (N,6,6) the twist that a unit wrench about the frames' origin gives a link
+    inertia: jax.Array  # (nv,) of every degree of freedom
+
+
+def mobility(model: Model, f: Frames, M: Operator, metric: batched.CholeskyFactor | None) -> Mobility:
+    """At frames f with the mass matrix M and, where it is dense, its factor."""
     above = jnp.asarray(tree(model.topology).dof_above_link, f.s.dtype)  # (nv,N)
     if metric is None:
         assert isinstance(M, sweeps.NewtonMatrix)
         inertia = sweeps.diagonal(model, M)
         white = f.s / jnp.sqrt(inertia)[:, None]
-        return jnp.einsum("xl,xi,xj->lij", above, white, white), inertia
+        return Mobility(jnp.einsum("xl,xi,xj->lij", above, white, white), inertia)
     screws = above[:, :, None] * f.s[:, None, :]
     white = (metric.inverse @ screws.reshape(model.nv, -1)).reshape(screws.shape)
-    return jnp.einsum("xli,xlj->lij", white, white), 1 / jnp.sum(metric.inverse**2, axis=0)
+    links = jnp.einsum("xli,xlj->lij", white, white)
+    return Mobility(links, 1 / jnp.sum(metric.inverse**2, axis=0))
 
 
 def is_positive_definite(model: Model, M: Operator) -> jax.Array:

@@ -16,7 +16,7 @@ from pbad_jax.forces.force import PointForces, on_links, place
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math.rotations import hat
-from pbad_jax.math.small import identity_like
+from pbad_jax.math.small import identity_like, matmul, transpose
 from pbad_jax.model.model import Model
 
 
@@ -28,7 +28,9 @@ def arms(f: Frames, p: PointForces) -> jax.Array:
 
 def link_form(model: Model, f_a: Frames, f_b: Frames, p: PointForces, S: jax.Array) -> jax.Array:
     """Σ a(q_a)ᵀ S a(q_b) over the clusters of each link, (N,6,6); S (c,n,3,n,3), for clusters on one link."""
-    B = jnp.einsum("cnai,cnamb,cmbj->cij", arms(f_a, p), S, arms(f_b, p))
+    c, n = p.point_links.shape
+    rows = [x.reshape(c, 3 * n, 6) for x in (arms(f_a, p), arms(f_b, p))]
+    B = matmul(transpose(rows[0]), matmul(S.reshape(c, 3 * n, 3 * n), rows[1]))
     return on_links(p.point_links[:, 0], B, model.topology.n_links)
 
 

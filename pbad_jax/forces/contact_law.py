@@ -26,7 +26,7 @@ from pbad_jax.forces import surfaces
 from pbad_jax.forces.force import Guide, Instant, Load
 from pbad_jax.forces.one_sided import Tangent, led, no_tangent, one_sided
 from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb, ramp, smooth_coulomb
-from pbad_jax.math.small import identity_like, matvec, small_sum
+from pbad_jax.math.small import identity_like, matmul, matvec, small_sum
 from pbad_jax.model.model import Model
 
 G0 = 9.81  # m/s², for the smooth start of the penalty
@@ -111,7 +111,7 @@ def coulomb_friction(law: Any, N: jax.Array, n: jax.Array, V: jax.Array, guide: 
         direction, slope, dual = primal_dual_coulomb(w, speed, last, guide.trust)
     strength = -law.friction * N
     curving = None if dual is None else strength[:, None] * dual.u
-    df_dV = strength[:, None, None] * jnp.einsum("cij,cjk->cik", slope, flat)
+    df_dV = strength[:, None, None] * matmul(slope, flat)
     return Law(strength[:, None] * direction, None, df_dV, None, curving, dual)
 
 

@@ -309,9 +309,8 @@ def field_beyond(load: Load, n_links: int, name: str) -> jax.Array | None:
 
 
 def _field(p: PointForces, force: jax.Array, n_links: int) -> jax.Array:
-    """−Σ f ⊗ u over the points of each link. The sum is of the u: one of products would compute f for each of them."""
-    lever = _hot(p.point_links, n_links, force)[:, :, None] * p.u.reshape(1, -1, 4)
-    return jnp.einsum("lcy,cx->lxy", lever, -force.reshape(-1, 3))
+    """−Σ f ⊗ u over the points of each link."""
+    return on_links(p.point_links, -force[..., :, None] * p.u[..., None, :], n_links)
 
 
 def on_links(links: np.ndarray | jax.Array, x: jax.Array, n_links: int) -> jax.Array:

@@ -117,7 +117,7 @@ def restart(problem: Problem, s: SolveState, x) -> SolveState:
         norm=jnp.full_like(s.norm, jnp.inf),
         merit=jnp.full_like(s.merit, jnp.inf),
         damping=jnp.zeros_like(s.damping),
-        guide=problem.first_guide(),
+        guide=problem.first_guide(s.guide),
         step=jnp.zeros_like(s.step),
         slope=jnp.zeros_like(s.slope),
         trust=jnp.ones_like(s.trust),

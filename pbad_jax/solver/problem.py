@@ -46,8 +46,11 @@ class Problem(Protocol):
 
     # laws that must not be linearised where a trial happens to be have duals; all of them are the guide
 
-    def first_guide(self) -> Any:
-        """Before the first iterate; None (static): the problem has no duals, all laws are linearised at x."""
+    def first_guide(self, old: Any = None) -> Any:
+        """Before the first iterate; None (static): the problem has no duals, all laws are linearised at x.
+
+        old: a guide of the same problem, from which what does not change is taken.
+        """
         ...
 
     def next_guide(self, guide: Any, terms: Any, delta: jax.Array, trust: jax.Array) -> Any:

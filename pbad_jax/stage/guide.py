@@ -12,7 +12,6 @@ from pbad_jax.atom import operator
 from pbad_jax.forces.force import Guide, acts_at, first_duals
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.transforms import Frames
-from pbad_jax.math.batched import CholeskyFactor
 from pbad_jax.model.model import Model
 
 
@@ -22,8 +21,7 @@ class StageGuide(NamedTuple):
     duals: tuple  # of every force, None where it has none
     T: jax.Array  # (m,N,3,4) m, about the step's origin
     trust: jax.Array  # ()
-    mobility: jax.Array  # (N,6,6)
-    inertia: jax.Array  # (nv,)
+    free: operator.Mobility  # at the start of the step
 
 
 def has_duals(model: Model, once: bool) -> bool:
@@ -31,15 +29,12 @@ def has_duals(model: Model, once: bool) -> bool:
     return any(hasattr(f, "dual") and (once or acts_at(f) == "stages") for f in model.forces)
 
 
-def first(
-    model: Model, m: int, once: bool, f: Frames, mass: operator.Operator, metric: CholeskyFactor | None
-) -> StageGuide:
-    """Before the first iterate; frames, mass matrix and its factor at the start of the step."""
+def first(model: Model, m: int, once: bool, T: jax.Array, free: operator.Mobility) -> StageGuide:
+    """Before the first iterate; T (N,3,4) at the start of the step."""
     duals = jax.tree.map(lambda x: jnp.broadcast_to(x, (m, *x.shape)), first_duals(model, "stages"))
     if once:
         duals = tuple(a if b is None else b for a, b in zip(duals, first_duals(model, "step")))
-    mobility, inertia = operator.mobility(model, f, mass, metric)
-    return StageGuide(duals, jnp.broadcast_to(f.T, (m, *f.T.shape)), jnp.ones((), f.T.dtype), mobility, inertia)
+    return StageGuide(duals, jnp.broadcast_to(T, (m, *T.shape)), jnp.ones((), T.dtype), free)
 
 
 def after(model: Model, guide: StageGuide, duals: tuple, f: Frames, delta: jax.Array, trust: jax.Array) -> StageGuide:
@@ -60,4 +55,4 @@ def at_end(guide: StageGuide, rate: Any, origin: jax.Array) -> Guide:
 
 
 def _at(guide: StageGuide, duals: tuple, T: jax.Array, rate: Any, origin: jax.Array) -> Guide:
-    return Guide(duals, transforms.shift(T, -origin), rate, guide.trust, guide.mobility, guide.inertia, origin)
+    return Guide(duals, transforms.shift(T, -origin), rate, guide.trust, *guide.free, origin)

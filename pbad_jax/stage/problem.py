@@ -95,12 +95,13 @@ class StageProblem:
         newton = self.config.method == "lm" and self.config.objective == "root"
         return newton and self.modelled_of is not None and guides.has_duals(self.model, self.eq.impulse is not None)
 
-    def first_guide(self) -> StageGuide | None:
+    def first_guide(self, old: StageGuide | None = None) -> StageGuide | None:
         """Before the first iterate."""
         if not self._is_guided:
             return None
         start, once = self.start, self.eq.impulse is not None
-        return guides.first(self.model, len(self.eq.nodes), once, start.frames, start.mass, start.metric)
+        free = operator.mobility(self.model, start.frames, start.mass, start.metric) if old is None else old.free
+        return guides.first(self.model, len(self.eq.nodes), once, start.frames.T, free)
 
     def next_guide(self, guide: StageGuide, terms: StageTerms, delta: jax.Array, trust: jax.Array) -> StageGuide:
         """Where the linear model expects the links after δ, and the duals."""

@@ -30,7 +30,8 @@ def touching(at: str) -> pbad.Model:
 
 
 def first(model, start, m):
-    return guides.first(model, m, True, start.frames, start.mass, start.metric)
+    free = operator.mobility(model, start.frames, start.mass, start.metric)
+    return guides.first(model, m, True, start.frames.T, free)
 
 
 def following(model, guide, t, delta, trust):
