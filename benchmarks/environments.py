@@ -1,14 +1,19 @@
-"""Control steps of reinforcement learning: robots on the ground under random actions, beside MuJoCo C.
+"""Control steps of reinforcement learning: robots on the ground under random actions, beside MuJoCo C, MJX and Brax.
 
     python benchmarks/environments.py [--quick | --full] [--only TEXT] [--name environments] [--out DIR]
 
 Every lane starts near the model's standing pose; uniform random actions of the whole control range are held over a
 control step, which we take in one step (on_failure="substep": in parts where need be) and MuJoCo C in as many of the
-file's own steps as fit (`mujoco.rollout`, two threads). A lane that fails, or whose speed is no longer finite, begins
-anew. Rows: control steps per CPU second and per second; iterations of a step, their mean, 99th percentile, most, and
+file's own steps as fit. MJX runs the same files, Brax its own environments of the same names. Everyone has one thread:
+XLA's two take more CPU seconds and hardly fewer others. A lane that fails, or is no longer finite, begins anew. Rows: control steps per CPU second and per second; iterations of a step, their mean, 99th percentile, most, and
 the mean of the slowest lane of each batch step; the share of steps that failed, and
 that were made in parts; CPU seconds of compiling. `penetration_mm`: the deepest at the end of a control step, its mean
-over steps and the 99th percentile. Iterations and shares do not depend on the machine, times do.
+over steps and the 99th percentile. `drift`: the error of one control step at the end of the run, beside the same engine
+with steps 16 times smaller: the median over the lanes of the largest entry of q − q', m and rad. Iterations and shares
+do not depend on the machine, times do.
+
+Rivals: pip install mujoco-mjx brax. Spot is in the folder of the environment variable
+PBAD_ROBOTS (see survey.py), A1 in example-robot-data; both stand on servos whose targets are within 0.3 rad of home.
 """
 
 import importlib
@@ -19,10 +24,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import digits, run
+from common import digits, one_thread, run
 from environment_rivals import BRAX, FINER, Engine, Rival, depths, figures
 from remotes import Remote
-from survey import files
+from survey import _in, files
 
 import pbad_jax as pbad
 
@@ -35,11 +40,12 @@ CASES = (
     ("humanoid", 0.02),
     ("spider", 0.02),
     ("spider", 0.05),
-    ("go2", 0.02),
+    ("a1", 0.02),
     ("spot", 0.02),
 )
-SERVOS = {"go2": "dial-mpc/unitree_go2/mjx_scene_position", "spot": "mink/boston_dynamics_spot/spot"}  # of survey.py
+SERVOS = {"a1": "example-robot-data/a1", "spot": "mink/examples/boston_dynamics_spot/spot"}  # of survey.py
 SWAY = 0.3  # rad, of position servos about their home
+A1 = {"hip": 0.0, "thigh": 0.8, "calf": -1.6, "height": 0.28, "kp": 60.0, "kv": 2.0}  # a pose, rad, m; gains, N m
 STANDS = {"ant": (2, 0.6), "humanoid": (2, 1.3)}  # coordinate of the height, m
 LIMIT, PATIENCE = 60.0, 400.0  # s of a case; of a rival with all it compiles
 PIPELINES = ("generalized", "spring", "positional")
@@ -48,7 +54,8 @@ PIPELINES = ("generalized", "spring", "positional")
 def xml(name: str) -> pathlib.Path | None:
     """The robot's file; None: it is not here, or has none."""
     if name in SERVOS:
-        return files().get(SERVOS[name])
+        source, _, rest = SERVOS[name].partition("/")
+        return files().get(SERVOS[name]) or _in(source, [pathlib.Path(f"{rest}.xml")])
     gym: Any = importlib.import_module("gymnasium")
     path = pathlib.Path(gym.__file__).parent / "envs" / "mujoco" / "assets" / f"{name}.xml"
     return path if path.exists() else None
@@ -61,31 +68,46 @@ def robot(name: str, precision: str) -> pbad.Model:
     path = xml(name)
     if path is None:
         raise FileNotFoundError(f"{name}: set PBAD_ROBOTS, see survey.py")
-    model = pbad.load(path, unsupported="warn", dtype=dtype)[0]
-    if name == "spot":
-        model = pbad.with_forces(model, pbad.forces.contact(model))  # its file has no ground
+    model = pbad.load(path, unsupported="warn", floating_base=path.suffix == ".urdf", dtype=dtype)[0]
+    if name in SERVOS:
+        model = pbad.with_forces(model, pbad.forces.contact(model))  # their files have no ground
+    if name == "a1":
+        legs = [j.name for j in model.topology.joints if j.type == "hinge"]
+        servo = {"gain": A1["kp"], "bias": (0.0, -A1["kp"], -A1["kv"])}
+        model = pbad.with_actuators(model, *(pbad.Actuator(j, name=f"{j} servo", **servo) for j in legs))
     return model
 
 
-def home(model: pbad.Model) -> Any:
-    return model.keyframes["home"]
+def home(model: pbad.Model, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Where a robot with servos stands, (nq,), and what holds it there, (nu,)."""
+    if name != "a1":
+        key = model.keyframes["home"]
+        assert key.control is not None
+        return np.asarray(key.q), np.asarray(key.control)
+    q, u = np.array(model.q0, float), np.zeros(model.nu)
+    q[2] = A1["height"]
+    for j in model.topology.joints:
+        if j.type == "hinge":
+            q[j.q] = next(A1[part] for part in ("hip", "thigh", "calf") if part in j.name)
+            u[model.topology.actuator_names.index(f"{j.name} servo")] = q[j.q]
+    return q, u
 
 
 def ranges(model: pbad.Model, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Of the controls, (nu,) each; ±1 where there are none."""
+    if name in SERVOS:
+        u = home(model, name)[1]
+        return u - SWAY * (u != 0), u + SWAY * (u != 0)
     for f in model.forces:
         if hasattr(f, "control_range"):
             low, high = np.asarray(f.control_range).T
-            if name in SERVOS:
-                middle = np.asarray(home(model).control)
-                return np.maximum(middle - SWAY, low), np.minimum(middle + SWAY, high)
             return np.where(np.isfinite(low), low, -1.0), np.where(np.isfinite(high), high, 1.0)
     raise ValueError(f"{model!r} has no actuators")
 
 
 def starts(model: pbad.Model, name: str, lanes: int) -> pbad.State:
     rng = np.random.default_rng(0)
-    q = np.repeat(np.asarray(home(model).q if name in SERVOS else model.q0, float)[None], lanes, 0)
+    q = np.repeat(np.asarray(home(model, name)[0] if name in SERVOS else model.q0, float)[None], lanes, 0)
     if name in STANDS:
         q[:, STANDS[name][0]] = STANDS[name][1]
     if name == "ant":
@@ -137,8 +159,8 @@ def mujoco_c(name: str, dt: float, lanes: int, steps: int) -> dict:
         mujoco.mj_getState(m, data, state[k], mujoco.mjtState.mjSTATE_FULLPHYSICS)
     low, high = ranges(model, name)
     deep: list[float] = []
-    with rollout.Rollout(nthread=2) as engine:
-        datas = [mujoco.MjData(m) for _ in range(2)]
+    with rollout.Rollout(nthread=1) as engine:
+        datas = [mujoco.MjData(m)]
         began, wall, taken = time.process_time(), time.perf_counter(), 0
         for _ in range(steps):
             u = rng.uniform(low, high, (lanes, 1, m.nu)).repeat(held, axis=1)
@@ -167,7 +189,7 @@ def mujoco_c(name: str, dt: float, lanes: int, steps: int) -> dict:
 
 def rival(engine: str, name: str, dt: float, lanes: int, precision: str, steps: int) -> dict:
     begun = starts(robot(name, precision), name, lanes)
-    remote = Remote(Rival, engine, precision)
+    remote = Remote(Rival, engine, precision, threads=1)
     remote.ask("measure", name, str(xml(name)), (np.asarray(begun.q), np.asarray(begun.v)), dt, lanes, steps, LIMIT)
     row = remote.answer(PATIENCE)
     remote.stop()
@@ -180,7 +202,7 @@ def measure(name: str, dt: float, lanes: int, precision: str, steps: int, rivals
         return [{"robot": name, "dt": dt, "lanes": lanes, "engine": f"pbad {SCHEME}", "precision": precision,
                  "failure": "the file is not here: set PBAD_ROBOTS, see survey.py"}]  # fmt: skip
     rows = [ours(name, dt, lanes, precision, steps)]
-    if precision == "float64" and name not in ("spider", "spot"):
+    if precision == "float64" and name not in ("spider", *SERVOS):
         rows.append(mujoco_c(name, dt, lanes, steps))
     return rows + [rival(engine, name, dt, lanes, precision, steps) for engine in rivals]
 
@@ -188,8 +210,10 @@ def measure(name: str, dt: float, lanes: int, precision: str, steps: int, rivals
 def plan(quick: bool) -> list[tuple]:
     if quick:
         return [("spider", 0.02, 2, "float64", 2, ()), ("ant", 0.05, 2, "float32", 2, ("brax positional",))]
-    many = ("mjx", *(f"brax {p}" for p in PIPELINES))
-    return [(name, dt, 64, "float64", 157, ()) for name, dt in CASES] + [("ant", 0.05, 1024, "float32", 20, many)]
+    cases: list[tuple] = [(name, dt, 64, "float64", 157, ()) for name, dt in CASES]
+    cases += [("ant", 0.05, 1, "float32", 500, ()), ("ant", 0.05, 64, "float32", 17, ("mjx",))]
+    cases += [("ant", 0.05, 1024, "float32", 20, rivals_of("ant")[1:])]
+    return cases + [("half_cheetah", 0.05, 1024, "float32", 20, rivals_of("half_cheetah")[1:])]
 
 
 def full() -> list[tuple]:
@@ -203,7 +227,7 @@ def full() -> list[tuple]:
 
 
 def rivals_of(name: str) -> tuple[str, ...]:
-    return (("mjx",) if name not in ("spider", "spot") else ()) + tuple(f"brax {p}" for p in PIPELINES if name in BRAX)
+    return (("mjx",) if name not in ("spider", *SERVOS) else ()) + tuple(f"brax {p}" for p in PIPELINES if name in BRAX)
 
 
 def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
@@ -229,6 +253,7 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
 
 
 def main() -> None:
+    one_thread()
     run("environments", __doc__, plan, measure, picture, full=full)
 
 
