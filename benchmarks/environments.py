@@ -5,12 +5,13 @@
 Every lane starts near the model's standing pose; uniform random actions of the whole control range are held over a
 control step, which we take in one step (on_failure="substep": in parts where need be) and MuJoCo C in as many of the
 file's own steps as fit. MJX runs the same files, Brax its own environments of the same names. Everyone has one thread:
-XLA's two take more CPU seconds and hardly fewer others. A lane that fails, or is no longer finite, begins anew. Rows: control steps per CPU second and per second; iterations of a step, their mean, 99th percentile, most, and
-the mean of the slowest lane of each batch step; the share of steps that failed, and
-that were made in parts; CPU seconds of compiling. `penetration_mm`: the deepest at the end of a control step, its mean
-over steps and the 99th percentile. `drift`: the error of one control step at the end of the run, beside the same engine
-with steps 16 times smaller: the median over the lanes of the largest entry of q − q', m and rad. Iterations and shares
-do not depend on the machine, times do.
+XLA's two take more CPU seconds and hardly fewer others. A lane that fails, or is no longer finite, begins anew.
+
+Rows: control steps per CPU second and per second; iterations of a step, their mean, 99th percentile, most, and the mean
+of the slowest lane of each batch step; the share of steps that failed, and that were made in parts; CPU seconds of
+compiling. `penetration_mm`: the deepest at the end of a control step, its mean over steps and the 99th percentile.
+`drift`: the error of one control step at the end of the run, beside the same engine with steps 16 times smaller:
+the median over the lanes of the largest entry of q − q', m and rad. Iterations and shares do not depend on the machine.
 
 Rivals: pip install mujoco-mjx brax. Spot is in the folder of the environment variable
 PBAD_ROBOTS (see survey.py), A1 in example-robot-data; both stand on servos whose targets are within 0.3 rad of home.

@@ -238,7 +238,7 @@ def environments(data: dict) -> list[str]:
         for r in others
     ]
     beyond = (
-        "Single precision, steps of 0.05 s of control. MJX runs the same file, Brax its own environments of these names, "
+        "Single precision, 0.05 s a control step. MJX runs the same file, Brax its own environments of these names, "
         "with their masses and steps. Drift: the median error of one control step beside the same simulator with steps "
         "16 times smaller, the largest of its coordinates, m and rad."
     )

@@ -31,9 +31,13 @@ def array(x, what: str, wanted: str, error: type[Exception] = ModelError) -> np.
     """x as float64 numpy, of whatever shape."""
     not_traced(x, what)
     try:
-        return np.asarray(x, float)
+        numbers_of = np.asarray(x, float)
+        boolean = np.asarray(x).dtype == np.bool_  # True is 1 to numpy, and nobody's mass
     except (TypeError, ValueError):
         raise error(f"{what} is {x!r:.60}; wanted {wanted}") from None
+    if boolean:
+        raise error(f"{what} is {x!r:.60}; wanted {wanted}, no bool")
+    return numbers_of
 
 
 def interval(x, what: str) -> tuple[float, float]:
@@ -56,6 +60,8 @@ def number(x, what: str) -> float:
         value = float(x)
     except (TypeError, ValueError):
         raise ModelError(f"{what} is {x!r:.60}; wanted one number") from None
+    if isinstance(x, bool) or getattr(x, "dtype", float) == np.bool_:
+        raise ModelError(f"{what} is {x!r:.60}; wanted one number, no bool")
     if not np.isfinite(value):
         raise ModelError(f"{what} is {value}; it must be finite")
     return value

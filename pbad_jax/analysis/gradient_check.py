@@ -12,7 +12,7 @@ from pbad_jax.analysis.force_jacobians import JacobianRow
 from pbad_jax.checks import integer
 from pbad_jax.errors import GradientError, Status
 from pbad_jax.kinematics import manifold
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 from pbad_jax.model.state import State, make_state
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options, check_options, scheme_of
@@ -181,6 +181,7 @@ def check_gradients(
         >>> report.ok
         True
     """
+    check_model(model)
     check_options(options, "check_gradients")
     n_steps = integer(n_steps, "n_steps", 1)
     precision = jnp.dtype(model.dtype).name

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.kinematics import manifold
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 from pbad_jax.model.state import State
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options, check_options, scheme_of
@@ -65,6 +65,7 @@ def linearize(model: Model, state: State, control=None, options: Options | None 
         >>> A.shape, B.shape, bool(info.ok)
         ((4, 4), (4, 0), True)
     """
+    check_model(model)
     return _linearize(model, state, control, dt, check_options(options, "linearize"))
 
 

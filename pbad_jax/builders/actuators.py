@@ -16,7 +16,7 @@ from pbad_jax.forces.tendons import TendonActuation, tendon_rows
 from pbad_jax.model import activation as activations
 from pbad_jax.model.joints import BALL, JOINTS, JointInfo
 from pbad_jax.model.keyframes import Keyframe, Keyframes
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 from pbad_jax.model.sites import Site
 
 
@@ -80,6 +80,7 @@ def with_actuators(model: Model, *actuators: Actuator) -> Model:
         >>> pbad.with_actuators(arm, pbad.Actuator("joint1", name="elbow", gear=10.0)).nu
         1
     """
+    check_model(model)
     t = model.topology
     links = dict(zip(t.body_names, t.body_link))
     drives = [check_actuator(a, t.joints, links, model.sites) for a in actuators]
@@ -119,6 +120,7 @@ def motors(model: Model, joints: str | Sequence[str] | None = None) -> list[Actu
         >>> pbad.with_actuators(arm, *pbad.motors(arm)).nu
         2
     """
+    check_model(model)
     out = []
     for joint in chosen(model, joints, "motors"):
         for k, gear in enumerate(np.eye(joint.nv)):

@@ -10,7 +10,7 @@ from pbad_jax.checks import above_zero, known, number, one_of, vector
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.spatial_tendons import checked_path
 from pbad_jax.forces.tendons import tendon_rows
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 from pbad_jax.model.sensors import KINDS, RELATIVE, Sensor
 from pbad_jax.model.sites import VOLUMES, Site
 
@@ -31,6 +31,7 @@ def with_sites(model: Model, sites: Mapping[str, Site]) -> Model:
         >>> pbad.with_sites(model, {"tip": pbad.Site("link1", (0, 0, -1))}).sites["tip"].body
         'link1'
     """
+    check_model(model)
     checked = {name: _site(model, site, f"site {name!r}") for name, site in sites.items()}
     return dataclasses.replace(model, sites=model.sites.plus(checked))
 
@@ -49,6 +50,7 @@ def with_sensors(model: Model, sensors: Mapping[str, Sensor]) -> Model:
         >>> pbad.with_sensors(model, {"lift": pbad.Sensor("subtreecom")}).sensors["lift"].kind
         'subtreecom'
     """
+    check_model(model)
     checked = {name: _sensor(model, sensor, f"sensor {name!r}") for name, sensor in sensors.items()}
     return dataclasses.replace(model, sensors=model.sensors.plus(checked))
 

@@ -11,7 +11,7 @@ from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.small import matvec, take
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 from pbad_jax.model.state import State, check_state
 
 
@@ -41,6 +41,7 @@ def total_mass(model: Model, body: str | None = None) -> jax.Array:
         >>> float(pbad.total_mass(model)), float(pbad.total_mass(model, "link1"))
         (2.0, 1.0)
     """
+    check_model(model)
     return jnp.sum(jnp.asarray(carried_by(model, body), model.dtype) * model.second_moment[:, 3, 3])
 
 

@@ -22,7 +22,7 @@ from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math.small import small_sum
 from pbad_jax.model import joints
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 
 
 @functools.partial(
@@ -140,6 +140,7 @@ def connect(
         >>> pbad.loop_gaps(looped, pbad.make_state(looped))[0].round(3)
         Array([[0., 0., 0.]], dtype=float64)
     """
+    check_model(model)
     return _attach(model, body, other, point, other_point, (), how)
 
 
@@ -155,6 +156,7 @@ def weld(
         >>> len(pbad.loop_gaps(firm, pbad.make_state(firm)))
         1
     """
+    check_model(model)
     return _attach(model, body, other, point, other_point, (checks.above_zero(lever, "lever of the weld"),), how)
 
 

@@ -56,7 +56,7 @@ from pbad_jax.forces.regularised import ramp
 from pbad_jax.forces.surfaces import TINY, safe_norm
 from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.joints import FIXED
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 
 CROWN = 1e-3
 ROUND = ("sphere", "capsule")
@@ -311,6 +311,7 @@ def body_contact(
         >>> type(touching.forces[-1]).__name__
         'BodyContact'
     """
+    check_model(model)
     if not pairs:
         raise ModelError("body_contact: pairs is empty; give pairs of names, [('thigh', 'shin')]")
     shapes = [_shapes_of(model, *bodies) for bodies in checked_pairs(model, pairs)]

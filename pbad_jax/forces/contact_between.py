@@ -11,7 +11,7 @@ from pbad_jax.forces.body_contact import BodyContact, checked_pairs, geom_contac
 from pbad_jax.forces.convex_shapes import KINDS, ROUND
 from pbad_jax.forces.shape_contact import CORNERS, ShapeContact, convex_contact
 from pbad_jax.forces.world_contact import Contact
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 
 MAX_CONTACTS = 32
 BETWEEN_BODIES = (BodyContact, ShapeContact)
@@ -57,6 +57,7 @@ def contact_between(
         >>> [type(law).__name__ for law in laws]
         ['BodyContact']
     """
+    check_model(model)
     if not pairs:
         raise ModelError("contact_between: pairs is empty; give pairs of names, [('thigh', 'shin')]")
     geoms = [

@@ -7,7 +7,7 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.math.rotations import rotation_numpy
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 
 RIM = 8  # points on each rim of a cylinder
 
@@ -60,6 +60,7 @@ def points_on(model: Model, body: str, position, *, radius=0.0, friction: float 
         >>> forces.points_on(model, "link1", (0, 0, -1), radius=0.05).radius
         array([0.05])
     """
+    check_model(model)
     link = model.topology.body_link[checks.known(body, model.body_names, "body of a contact point")]
     p = np.atleast_2d(checks.array(position, f"contact points on {body!r}", "(c, 3) numbers"))
     if p.ndim != 2 or p.shape[1] != 3 or not np.all(np.isfinite(p)):
@@ -132,6 +133,7 @@ def contact_points(model: Model, *, geoms: list[int] | None = None, mesh_points:
         >>> forces.contact_points(model).names
         ('link0', 'link0', 'link1', 'link1')
     """
+    check_model(model)
     if not isinstance(mesh_points, int) or mesh_points < 4:
         raise ModelError(f"mesh_points is {mesh_points!r}; it must be an integer ≥ 4")
     t, g = model.topology, model.geometry

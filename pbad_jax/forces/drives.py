@@ -28,7 +28,7 @@ from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
 from pbad_jax.math.small import matvec, take, transpose
 from pbad_jax.model.joints import BALL, JOINTS, JointInfo
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 
 
 @functools.partial(
@@ -274,6 +274,7 @@ def pd_drive(model: Model, joints: str | Sequence[str] | None, kp, kd, *, target
         >>> held.forces[-1].target
         Array([0.3], dtype=float64)
     """
+    check_model(model)
     which = chosen(model, joints, "pd_drive")
     q = [i for j in which for i in range(j.q, j.q + j.nq)]
     v = [i for j in which for i in range(j.v, j.v + j.nv)]
@@ -386,4 +387,5 @@ def joint_force(model: Model, tau) -> JointForce:
         >>> newton_euler.acceleration(pushed, pbad.make_state(pushed)).round(3)
         Array([ 1.607, -3.933], dtype=float64)
     """
+    check_model(model)
     return JointForce(jnp.asarray(checks.vector(tau, model.nv, "tau of joint_force"), model.dtype))

@@ -10,7 +10,7 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.force import Instant, Load, point_forces
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 
 
 @functools.partial(
@@ -64,6 +64,7 @@ def wrench(
         >>> newton_euler.acceleration(windy, pbad.make_state(windy))[:3].round(3)
         Array([ 2.  ,  0.  , -9.81], dtype=float64)
     """
+    check_model(model)
     link = model.topology.body_link[checks.known(body, model.body_names, "body of the wrench")]
     M = checks.of_model(model, "second_moment")[link]
     centre = M[:3, 3] / M[3, 3] if M[3, 3] > 0 else np.zeros(3)

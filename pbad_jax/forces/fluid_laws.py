@@ -12,7 +12,7 @@ from pbad_jax.errors import ModelError
 from pbad_jax.forces.force import Instant, Load, PointForces, each_link, place, point_forces
 from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.math.small import identity_like, small_sum
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 
 
 def mass_pull(model: Model, weight: jax.Array, W: jax.Array) -> tuple[PointForces, jax.Array]:
@@ -131,6 +131,7 @@ def fluid(model: Model, normal: float = 2.0, tangential: float = 1.0, *, bodies=
         >>> wet.forces[-1].length
         Array([1.1, 1.1], dtype=float64)
     """
+    check_model(model)
     c_n = checks.at_least_zero(normal, "normal of fluid", "or it makes energy")
     c_t = checks.at_least_zero(tangential, "tangential of fluid", "or it makes energy")
     t, g = model.topology, model.geometry
@@ -211,6 +212,7 @@ def inertia_boxes(model: Model, density: float, viscosity: float, wind=(0.0, 0.0
         >>> aired.forces[-1].wind
         Array([1., 0., 0.], dtype=float64)
     """
+    check_model(model)
     rho = checks.at_least_zero(density, "density of the fluid", "or it makes energy")
     beta = checks.at_least_zero(viscosity, "viscosity of the fluid", "or it makes energy")
     links, u, size = [], [], []

@@ -31,7 +31,7 @@ import numpy as np
 
 from pbad_jax.errors import ModelError
 from pbad_jax.math.small import small_sum
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 
 
 class Guide(NamedTuple):
@@ -206,6 +206,7 @@ def total_load(model: Model, at: Instant, where: str | None = None) -> Load:
         >>> forces.total_load(model, at).field.shape
         (4, 3, 4)
     """
+    check_model(model)
     total, duals = Load(), []
     for k, force in enumerate(model.forces):
         if where is not None and acts_at(force) != where:
@@ -330,6 +331,7 @@ def total_potential(model: Model, at: Instant) -> jax.Array:
         >>> round(float(forces.total_potential(model, at)), 3)
         -10.601
     """
+    check_model(model)
     parts = [f.potential(model, of_force(at, k)) for k, f in enumerate(model.forces) if hasattr(f, "potential")]
     return sum(parts, jnp.zeros((), model.dtype))
 

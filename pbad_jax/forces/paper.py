@@ -15,7 +15,7 @@ from pbad_jax.forces import surfaces
 from pbad_jax.forces.contact_points import ContactPoints, check_points, contact_points
 from pbad_jax.forces.fluid_laws import mass_pull
 from pbad_jax.forces.force import Instant, Load, PointForces, place
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["D"], meta_fields=["at"])
@@ -104,6 +104,7 @@ def paper_contact(model: Model, D1: float, surface: Any = None, *, points: Conta
         >>> forces.paper_contact(ball, 1000.0, forces.half_space()).D1
         Array(1000., dtype=float64)
     """
+    check_model(model)
     return _paper(model, checks.above_zero(D1, "D1 of paper_contact"), 0.0, surface, points)
 
 
@@ -116,6 +117,7 @@ def paper_friction(
         >>> forces.paper_friction(ball, 10.0).D2
         Array(10., dtype=float64)
     """
+    check_model(model)
     return _paper(model, 0.0, checks.above_zero(D2, "D2 of paper_friction"), surface, points)
 
 

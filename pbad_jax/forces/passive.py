@@ -14,7 +14,7 @@ from pbad_jax.forces.drives import chosen
 from pbad_jax.forces.force import Instant, Load, dofs
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math.small import matvec
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["share"], meta_fields=[])
@@ -54,6 +54,7 @@ def gravity_compensation(model: Model, share: Mapping[str, float]) -> GravityCom
         >>> abs(round(float(pbad.potential_energy(light, state)), 6))
         0.0
     """
+    check_model(model)
     out = np.zeros(model.topology.n_links)
     for name, x in share.items():
         link = model.topology.body_link[checks.known(name, model.body_names, "body of gravity_compensation")]
@@ -122,6 +123,7 @@ def joint_polynomial(
         >>> type(stiff.forces[-1]).__name__
         'JointPolynomial'
     """
+    check_model(model)
     what, which = "joint_polynomial", chosen(model, joints, "joint_polynomial")
     k, d = (_rows(x, len(which), f"{n} of {what}") for x, n in ((stiffness, "stiffness"), (damping, "damping")))
     if np.any(d < 0):

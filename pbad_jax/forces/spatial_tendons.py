@@ -21,7 +21,7 @@ from pbad_jax.forces.one_sided import excesses, one_sided
 from pbad_jax.forces.regularised import ramp
 from pbad_jax.forces.surfaces import safe_norm
 from pbad_jax.kinematics import transforms
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 from pbad_jax.model.sites import Site
 
 Path = Sequence[Any]  # names of sites or Sites; a number begins a branch beyond a pulley of that divisor
@@ -236,6 +236,7 @@ def spatial_tendon_spring(
         >>> round(float(pbad.potential_energy(banded, pbad.make_state(banded))), 3)
         -18.227
     """
+    check_model(model)
     what = "spatial_tendon_spring"
     where = course(model, tendons, what)
     c = len(where.links)
@@ -259,6 +260,7 @@ def spatial_tendon_limit(
         >>> type(roped.forces[-1]).__name__
         'SpatialTendonLimit'
     """
+    check_model(model)
     what = "spatial_tendon_limit"
     where = course(model, tendons, what)
     c = len(where.links)

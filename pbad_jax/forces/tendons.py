@@ -22,7 +22,7 @@ from pbad_jax.forces.one_sided import Tangent, excesses, led, no_tangent, one_si
 from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb, ramp, smooth_coulomb
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.model.joints import JointInfo
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 
 Tendon = Mapping[str, float]  # joint -> coefficient
 TINY = 1e-30  # the least of what must be above zero
@@ -300,6 +300,7 @@ def tendon_spring(
         >>> round(float(pbad.potential_energy(sprung, bent) - pbad.potential_energy(arm, bent)), 3)
         0.9
     """
+    check_model(model)
     c = tendon_rows(model.topology.joints, tendons, "tendon_spring")
     k, d = (_each(x, len(c), f"{n} of tendon_spring") for x, n in ((stiffness, "stiffness"), (damping, "damping")))
     ends = _ranges(rest, len(c), "rest of tendon_spring")
@@ -318,6 +319,7 @@ def tendon_friction(
         >>> pbad.with_forces(arm, forces.tendon_friction(arm, {"joint0": 1.0}, 0.2)).forces[-1].coefficient
         Array([[1., 0.]], dtype=float64)
     """
+    check_model(model)
     c = tendon_rows(model.topology.joints, tendons, "tendon_friction")
     speed = _each(stick_speed, len(c), "stick_speed of tendon_friction", least=TINY)
     leaf = checks.leaf(model.dtype)
@@ -337,6 +339,7 @@ def tendon_limit(
         >>> ended.forces[-1].range
         Array([[-1.,  1.]], dtype=float64)
     """
+    check_model(model)
     c = tendon_rows(model.topology.joints, tendons, "tendon_limit")
     ends = _ranges(range, len(c), "range of tendon_limit")
     k, d = (_each(x, len(c), f"{n} of tendon_limit") for x, n in ((stiffness, "stiffness"), (damping, "damping")))
@@ -366,6 +369,7 @@ def tendon_coupling(
         >>> type(geared.forces[-1]).__name__
         'TendonCoupling'
     """
+    check_model(model)
     what = "tendon_coupling"
     c = tendon_rows(model.topology.joints, tendons, what)
     d = np.zeros_like(c) if others is None else tendon_rows(model.topology.joints, others, f"others of {what}")

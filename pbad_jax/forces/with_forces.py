@@ -10,7 +10,7 @@ import numpy as np
 
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.force import FLAGS, OPTIONAL, WHERE, Force
-from pbad_jax.model.model import Model, is_number
+from pbad_jax.model.model import Model, check_model, is_number
 
 
 def with_forces(model: Model, *forces: Force) -> Model:
@@ -25,6 +25,7 @@ def with_forces(model: Model, *forces: Force) -> Model:
         >>> [type(force).__name__ for force in damped.forces]
         ['Gravity', 'Drag']
     """
+    check_model(model)
     for force in forces:
         if any(force is known for known in model.forces):
             raise ModelError(

@@ -30,7 +30,7 @@ from pbad_jax.forces.force import Instant, Load, PointForces, place
 from pbad_jax.forces.passing import crossing, gains_energy, on_another_side
 from pbad_jax.forces.regularised import ramp
 from pbad_jax.math.small import matvec, small_sum, transpose
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 
 
 @functools.partial(
@@ -174,6 +174,7 @@ def contact(
         >>> bool(pbad.contact_forces(touching, pbad.make_state(touching))[0, 5] > 0)  # N, upwards
         True
     """
+    check_model(model)
     if surface is not None and not callable(getattr(surface, "distance", None)):
         raise ModelError(f"surface of contact is {surface!r:.60}; it has no distance(P). Make one, as by half_space()")
     points = contact_points(model) if points is None else points

@@ -8,7 +8,7 @@ from pbad_jax.errors import StateError
 from pbad_jax.kinematics.tree import on_dofs, on_q, tree
 from pbad_jax.math.rotations import normalise, quaternion_exp, quaternion_inverse, quaternion_log, quaternion_product
 from pbad_jax.math.small import take
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 
 
 def retract(model: Model, q: jax.Array, delta: jax.Array) -> jax.Array:
@@ -29,6 +29,7 @@ def retract(model: Model, q: jax.Array, delta: jax.Array) -> jax.Array:
         >>> pbad.retract(model, state.q, jnp.array([0.1, 0.0, 0.0, 0.0])).round(3)
         Array([1.1, 0. , 0. , 0. ], dtype=float64)
     """
+    check_model(model)
     q, delta = _of_size(q, model.nq, "q"), _of_size(delta, model.nv, "delta")
     t = tree(model.topology)
 
@@ -58,6 +59,7 @@ def difference(model: Model, q_a: jax.Array, q_b: jax.Array) -> jax.Array:
         >>> pbad.difference(model, state.q, q).round(3)
         Array([0. , 0.1, 0. , 0. ], dtype=float64)
     """
+    check_model(model)
     q_a, q_b = _of_size(q_a, model.nq, "q_a"), _of_size(q_b, model.nq, "q_b")
     t = tree(model.topology)
 

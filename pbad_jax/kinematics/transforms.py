@@ -20,7 +20,7 @@ from pbad_jax.math import rotations
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.small import matmul, matvec, small_sum, take
 from pbad_jax.math.spatial import compose, homogeneous, tangent_compose, translation_only, twist_matrix
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 
 
 class Poses(NamedTuple):
@@ -193,6 +193,7 @@ def forward_kinematics(model: Model, q: jax.Array) -> Poses:
         >>> pbad.forward_kinematics(model, state.q).position[1].round(3)
         Array([ 0.   ,  0.841, -0.54 ], dtype=float64)
     """
+    check_model(model)
     T = transforms(model, q)[np.array(model.topology.body_link)]
     return Poses(position=T[..., 3], rotation=T[..., :3])
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from pbad_jax.errors import ModelError
 from pbad_jax.math.small import matmul, transpose
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 
 SIZE = 10  # numbers a body
 
@@ -47,6 +47,7 @@ def inertial_parameters(model: Model, bodies=None) -> jax.Array:
         >>> pbad.inertial_parameters(model, ["link0"]).shape
         (1, 10)
     """
+    check_model(model)
     which = _indices(model, bodies)
     M = model.second_moment[np.array(model.topology.body_link)[which]]
     _check_extended(model, which, M)
@@ -76,6 +77,7 @@ def with_inertial_parameters(model: Model, theta, bodies=None) -> Model:
         >>> round(float(pbad.total_mass(heavier)), 6)
         3.0
     """
+    check_model(model)
     which = _indices(model, bodies)
     theta = jnp.asarray(theta, model.dtype)
     if theta.shape != (len(which), SIZE):

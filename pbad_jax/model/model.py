@@ -240,14 +240,23 @@ class Model:
         )
 
 
+def check_model(model: Model) -> None:
+    """That it is one.
+
+    Raises:
+        ModelError: what it is instead.
+    """
+    if not isinstance(model, Model):
+        raise ModelError(f"the model is {type(model).__name__} {model!r:.60}; give what build_model or load returned")
+
+
 def check_arrays(model: Model) -> None:
     """Every array of a model is one, of the shape that its topology says; `dataclasses.replace` may put in anything.
 
     Raises:
         ModelError: naming the field.
     """
-    if not isinstance(model, Model):
-        raise ModelError(f"the model is {type(model).__name__} {model!r:.60}; give what build_model or load returned")
+    check_model(model)
     t = model.topology
     n = t.n_links
     shapes = {

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from pbad_jax.checks import integer
 from pbad_jax.errors import OptionError, StateError
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 from pbad_jax.model.state import State, check_state, times
 from pbad_jax.rollouts import interleaved
 from pbad_jax.rollouts.inputs import checked_batch, lanes_of, one_of, row
@@ -143,6 +143,7 @@ def rollout_batch(
 
 def run(model: Model, states: State, controls, n_steps, options, queue, tile, schedule) -> Batch:
     """What rollout_batch describes, whole."""
+    check_model(model)
     options = check_options(options, "rollout_batch")
     one = one_of(model)
     check_state(one, states, "states", lanes=True)

@@ -12,6 +12,8 @@ from pbad_jax.errors import ModelError, OptionError, StateError
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, check_state, one_each
 
+MOST_STEPS = 2**31 - 2  # of 32 bits
+
 
 def checked_rollout(model: Model, state: State, controls: Any, n_steps: Any) -> tuple[jax.Array | None, int]:
     """The controls (n_steps,nu) or None, and n_steps."""
@@ -90,6 +92,11 @@ def _steps(n_steps: Any, rows: int | None, needed: str) -> int:
     if n_steps is None and rows is None:
         raise OptionError(needed)
     n_steps = integer(rows if n_steps is None else n_steps, "n_steps", 0)
+    if n_steps > MOST_STEPS:
+        raise OptionError(
+            f"n_steps is {n_steps}; a rollout keeps every step and counts to {MOST_STEPS}: make it in pieces, as "
+            "long_rollout does"
+        )
     if rows is not None and rows < n_steps:
         raise StateError(f"controls cover {rows} steps but n_steps is {n_steps}: give one row a step")
     return n_steps

@@ -17,6 +17,8 @@ from pbad_jax.math.rotations import hat
 from pbad_jax.stage import equation
 from pbad_jax.stage import guide as guides
 from pbad_jax.stage.matrix import newton_matrix
+from pbad_jax.stage.problem import problem_of
+from pbad_jax.step.options import resolve, scheme_of
 
 DT = 0.05
 
@@ -130,7 +132,7 @@ def by(model, scheme, state, z, recurrence):
     guide = first(model, start, scheme.m)
     r, t = equation.evaluate(model, start, eq, z, 1.0, guide)
     dense = start.mass if recurrence != "sweeps" else None
-    return r, equation.modelled(model, start, t, r), guide.inertia, guide.mobility, dense
+    return r, equation.modelled(model, start, t, r), guide.free.inertia, guide.free.links, dense
 
 
 @pytest.mark.slow
@@ -144,3 +146,18 @@ def test_by_sweeps_as_by_matrices():
     assert np.all(np.isfinite(modelled)) and np.all(np.isfinite(mobility))
     np.testing.assert_allclose(held, np.diag(mass), rtol=1e-3 if FLOAT32 else 1e-10)
     assert np.all(held >= (1 - 1e-4) * inertia)
+
+
+def test_a_solve_that_begins_anew_takes_over_what_does_not_change():
+    model = touching("step")
+    options = pbad.Options(dt=DT, scheme="radau1")
+    scheme, config = scheme_of(options), resolve(options, model)
+    start = equation.step_start(model, pbad.make_state(model), jnp.zeros(model.nu, model.dtype), "parallel")
+    eq = equation.collocation(model, scheme, jnp.asarray(DT, model.dtype), start, None)
+    problem = problem_of(model, scheme, config, start, eq, jnp.zeros((1, model.nv), model.dtype))
+    fresh = problem.first_guide()
+    assert fresh is not None
+    led = fresh._replace(duals=jax.tree.map(lambda x: x + 1, fresh.duals), T=fresh.T + 1, trust=0.5 * fresh.trust)
+    again = problem.first_guide(led)
+    assert again.free is led.free  # no operation
+    jax.tree.map(np.testing.assert_array_equal, again, fresh)

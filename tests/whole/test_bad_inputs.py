@@ -5,6 +5,7 @@
 
 import copy
 import dataclasses
+import inspect
 import pickle
 import warnings
 
@@ -424,3 +425,43 @@ def test_row_56_no_steps_no_lanes():
 def test_every_status_has_advice():
     for status in Status:
         assert status.advice.endswith(".") and status.advice.count(". ") == 0
+
+
+def of_a_model():
+    """Every public function whose first argument is a model, and as many arguments as it wants beside."""
+    for room in (pbad, pbad.forces):
+        for name in room.__all__:
+            f = getattr(room, name)
+            given = list(inspect.signature(f).parameters.values()) if inspect.isfunction(f) else []
+            if given and given[0].name == "model":
+                wanted = [p for p in given[1:] if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
+                words = [p.name for p in wanted if p.kind is p.KEYWORD_ONLY]
+                yield pytest.param(f, len(wanted) - len(words), words, id=name)
+
+
+@pytest.mark.parametrize("f, others, words", list(of_a_model()))
+def test_what_wants_a_model_says_so(f, others, words):
+    options = dict.fromkeys(words, Options(dt=0.01))
+    if f in (pbad.rollout, pbad.rollout_batch, pbad.linearize):
+        options["options"] = Options(dt=0.01)
+    with pytest.raises((ModelError, StateError), match="the model is NoneType None; give"):
+        f(None, *[None] * others, **options)
+
+
+@pytest.mark.parametrize(
+    "make, named",
+    [
+        (lambda: arm(mass=True), "mass"),
+        (lambda: arm(mass=np.True_), "mass"),
+        (lambda: pbad.forces.contact(pbad.chain(1), friction=True), "friction of contact"),
+    ],
+)
+def test_true_is_no_number(make, named):
+    with pytest.raises(ModelError, match=f"{named}.*True.*no bool"):
+        make()
+
+
+def test_more_steps_than_can_be_counted():
+    state = pbad.make_state(MODEL)
+    with pytest.raises(OptionError, match="n_steps is 10000000000000; .*long_rollout"):
+        pbad.rollout(MODEL, state, n_steps=10**13, options=Options(dt=0.01))
