@@ -231,17 +231,19 @@ def rivals_of(name: str) -> tuple[str, ...]:
     return (("mjx",) if name not in ("spider", *SERVOS) else ()) + tuple(f"brax {p}" for p in PIPELINES if name in BRAX)
 
 
+COLOURS = {"pbad": "C0", "mujoco": "C1", "mjx": "C2", "brax": "C7"}
+
+
 def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
     import matplotlib.pyplot as plt
 
-    rows = [r for r in rows if r["lanes"] != 1 and "failure" not in r]
-    names = [f"{r['robot']} {r['dt']:g} s\n{r['lanes']} lanes, {r['precision'][5:]} bits" for r in rows]
+    rows = [r for r in rows if "failure" not in r]
     kinds = [r["engine"].split(",")[0] for r in rows]
-    fig, ax = plt.subplots(1, 2, figsize=(11, 0.45 * len(rows) + 1.5), sharey=True)
-    colours = ["C1" if k.startswith("mujoco") else "C0" for k in kinds]
+    names = [f"{r['robot']} {r['dt']:g} s, {r['lanes']} × {r['precision'][5:]} bit, {k}" for r, k in zip(rows, kinds)]
+    fig, ax = plt.subplots(1, 2, figsize=(12, 0.28 * len(rows) + 1.5), sharey=True, width_ratios=(3, 2))
     at = np.arange(len(rows))
-    ax[0].barh(at, [r["per_cpu_s"] for r in rows], color=colours)
-    ax[0].set(xscale="log", xlabel="control steps per CPU second (orange: MuJoCo C)", yticks=at, yticklabels=names)
+    ax[0].barh(at, [r["per_cpu_s"] for r in rows], color=[COLOURS[k.split()[0]] for k in kinds])
+    ax[0].set(xscale="log", xlabel="control steps per CPU second", yticks=at, yticklabels=names)
     for figure, mark in (("iterations_mean", "o"), ("iterations_p99", "|"), ("iterations_slowest_lane", "x")):
         known = [(r[figure], y) for r, y in zip(rows, at) if figure in r]
         ax[1].plot(*zip(*known), mark, label=figure.replace("_", " "))
@@ -250,7 +252,7 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
     ax[0].invert_yaxis()
     fig.suptitle(title)
     fig.tight_layout()
-    fig.savefig(path, dpi=110)
+    fig.savefig(path, dpi=100)
 
 
 def main() -> None:
