@@ -18,6 +18,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 import executed  # noqa: E402
+from sphinx.ext.autodoc.mock import mock  # noqa: E402
 
 import pbad_jax  # noqa: E402
 
@@ -43,6 +44,7 @@ autodoc_typehints = "none"  # the docstrings say shapes and units
 autodoc_member_order = "bysource"
 autosummary_generate = True
 autosummary_ignore_module_all = False
+autodoc_mock_imports = ["brax", "gymnax"]  # in none of the extras
 templates_path = ["templates"]
 napoleon_custom_sections = ["Source"]
 napoleon_use_rtype = False
@@ -60,6 +62,9 @@ MODULES = {
     "pbad_jax": "Models, states, steps and rollouts",
     "pbad_jax.forces": "What a force is, and those that are here",
     "pbad_jax.envs": "Environments: tasks, resets, many lanes under a policy",
+    "pbad_jax.envs.gymnasium": "Environments as Gymnasium's",
+    "pbad_jax.envs.brax": "Environments as Brax's",
+    "pbad_jax.envs.gymnax": "Environments as gymnax's",
     "pbad_jax.control": "Plans by iLQR and by sampling",
     "pbad_jax.newton_euler": "The paper's baseline: explicit integrators",
     "pbad_jax.viz": "Pictures",
@@ -75,7 +80,8 @@ What stands before every example:
 
 def public(module: str) -> list[str]:
     """The names that a module offers, each on one page: no submodules, no second names, nothing of pbad_jax again."""
-    made = importlib.import_module(module)
+    with mock(autodoc_mock_imports):
+        made = importlib.import_module(module)
     offered = getattr(made, "__all__", None) or [x for x in vars(made) if not x.startswith("_")]
     known = set(pbad_jax.__all__) if module != "pbad_jax" else set()
     things = {x: getattr(made, x) for x in offered}
@@ -90,7 +96,7 @@ def write_api() -> None:
     """One page a module, and stubs of one page a name, which autosummary makes."""
     for module, said in MODULES.items():
         names = public(module)
-        classes = [x for x in names if isinstance(getattr(importlib.import_module(module), x), type)]
+        classes = [x for x in names if isinstance(getattr(sys.modules[module], x), type)]
         kinds = {"Classes": classes, "Functions": [x for x in names if x not in classes]}
         lines = [module, "=" * len(module), "", f"{said}.", "", f".. currentmodule:: {module}", ""]
         for kind, members in kinds.items():

@@ -19,6 +19,8 @@ from pbad_jax.envs.env import Env
 from pbad_jax.envs.task import Task
 from pbad_jax.errors import OptionError
 
+__all__ = ["BraxEnv"]
+
 
 class BraxEnv(base.Env):
     """One lane: `BraxEnv("ant")`, or of any Env or Task without autoreset.

@@ -18,6 +18,8 @@ from pbad_jax.envs.state import EnvState, Params
 from pbad_jax.envs.task import Task
 from pbad_jax.envs.wrap import wrap
 
+__all__ = ["PbadEnv", "PbadVectorEnv", "spaces"]
+
 
 def spaces(env: Env) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Box]:
     """Of what is seen, without bounds, and of actions."""

@@ -18,6 +18,8 @@ from pbad_jax.envs.task import Task
 from pbad_jax.envs.wrap import wrap
 from pbad_jax.errors import OptionError
 
+__all__ = ["GymnaxEnv"]
+
 
 class GymnaxEnv(environment.Environment):
     """One lane: `GymnaxEnv("ant")`, or of any Env or Task without autoreset; the task's time limit where it has none.

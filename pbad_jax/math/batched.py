@@ -18,7 +18,7 @@ from jax.custom_batching import custom_vmap
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.traced import traced_once
 
-SOLVE_ALONE, CHOLESKY_ALONE = 12, 10  # unknowns from which on a CPU takes lanes one after another
+SOLVE_ALONE, CHOLESKY_ALONE = 6, 10  # unknowns from which on a CPU takes lanes one after another
 LARGEST_SUBSTITUTION = 32  # unknowns; from 40 on OpenBLAS starts threads, which costs it more than the work
 PANELS = 8  # loops that the written-out elimination consists of, at most; finished columns are dropped between them
 SMALLEST_PANEL = 8

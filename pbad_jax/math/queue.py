@@ -16,7 +16,7 @@ from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.traced import traced_once
 
 ROOM = 0.25  # share of the slots that must be free before others move in
-SLOTS_CPU = 32  # side by side on a CPU, whose caches hold them
+SLOTS_CPU = 8  # side by side on a CPU: the last ones wait for the slowest
 SHARE, SLOTS = 16, 64  # elsewhere: one slot for so many lanes, and at least so many slots
 
 
