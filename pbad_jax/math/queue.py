@@ -16,7 +16,8 @@ from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.traced import traced_once
 
 ROOM = 0.25  # share of the slots that must be free before others move in
-SLOTS_CPU = 8  # side by side on a CPU: the last ones wait for the slowest
+CACHE_CPU = 96 * 1024  # bytes of the states that are side by side on a CPU
+FEWEST_CPU, MOST_CPU = 8, 32  # of them: many small ones share what starting a kernel costs, few wait for the slowest
 SHARE, SLOTS = 16, 64  # elsewhere: one slot for so many lanes, and at least so many slots
 
 
@@ -36,7 +37,7 @@ def run_until_done(step: Callable, is_running: Callable, given: Any, state: Any)
         )
         axes = jax.tree.map(lambda batched: 0 if batched else None, in_batched[0])
         on_cpu = jax.default_backend() == "cpu"
-        slots = SLOTS_CPU if on_cpu else max(SLOTS, axis_size // SHARE)
+        slots = _slots_on_cpu(state, axis_size) if on_cpu else max(SLOTS, axis_size // SHARE)
         if slots >= axis_size or jax.device_count() > 1:  # lanes that are spread would be gathered
             slots = 0
         if not (on_cpu and slots):  # an accelerator takes as long for few lanes as for many
@@ -46,6 +47,12 @@ def run_until_done(step: Callable, is_running: Callable, given: Any, state: Any)
         return state, jax.tree.map(lambda _: True, state)
 
     return run(given, state)
+
+
+def _slots_on_cpu(state: Any, lanes: int) -> int:
+    """How many of these lanes are side by side."""
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state)) // lanes
+    return min(MOST_CPU, max(FEWEST_CPU, CACHE_CPU // max(1, size)))
 
 
 def _side_by_side(step: Callable, is_running: Callable, axes, given, state, left: int):

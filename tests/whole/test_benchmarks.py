@@ -19,7 +19,18 @@ from benchmarks import compare  # noqa: E402
 
 pytestmark = pytest.mark.float64
 
-HELPERS = {"engines", "systems", "__main__", "common", "compare", "environment_rivals", "readme_table", "remotes", "rivals", "stale"}
+HELPERS = {
+    "engines",
+    "systems",
+    "__main__",
+    "common",
+    "compare",
+    "environment_rivals",
+    "readme_table",
+    "remotes",
+    "rivals",
+    "stale",
+}
 ROWS = [
     {"links": 5, "method": "a", "dt": 0.01, "s": 1.0, "iterations": 3.0, "failed_steps": 0},
     {"links": 10, "method": "a", "dt": 0.01, "s": 2.0, "simulated_s": 10.0, "simulated_s_per_s": 5.0},
