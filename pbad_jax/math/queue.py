@@ -51,7 +51,7 @@ def run_until_done(step: Callable, is_running: Callable, given: Any, state: Any)
 
 def _slots_on_cpu(state: Any, lanes: int) -> int:
     """How many of these lanes are side by side."""
-    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state)) // lanes
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state)) // max(1, lanes)
     return min(MOST_CPU, max(FEWEST_CPU, CACHE_CPU // max(1, size)))
 
 
