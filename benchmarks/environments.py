@@ -5,7 +5,7 @@
 Every lane starts near the model's standing pose; uniform random actions of the whole control range are held over a
 control step, which we take in one step (on_failure="substep": in parts where need be) and MuJoCo C in as many of the
 file's own steps as fit. MJX runs the same files, Brax its own environments of the same names. Everyone has one thread:
-XLA's two take more CPU seconds and hardly fewer others. A lane that fails, or is no longer finite, begins anew.
+XLA's two took more CPU seconds and hardly fewer others (one-off). A lane that fails or is not finite begins anew.
 
 Rows: control steps per CPU second and per second; iterations of a step, their mean, 99th percentile, most, and the mean
 of the slowest lane of each batch step; the share of steps that failed, and that were made in parts; CPU seconds of
@@ -28,7 +28,6 @@ import numpy as np
 from common import digits, one_thread, run
 from environment_rivals import BRAX, FINER, Engine, Rival, depths, figures
 from remotes import Remote
-from survey import _in, files
 
 import pbad_jax as pbad
 
@@ -44,7 +43,7 @@ CASES = (
     ("a1", 0.02),
     ("spot", 0.02),
 )
-SERVOS = {"a1": "example-robot-data/a1", "spot": "mink/examples/boston_dynamics_spot/spot"}  # of survey.py
+SERVOS = {"a1": "example-robot-data/a1", "spot": "mink/boston_dynamics_spot/scene"}  # of survey.py
 SWAY = 0.3  # rad, of position servos about their home
 A1 = {"hip": 0.0, "thigh": 0.8, "calf": -1.6, "height": 0.28, "kp": 60.0, "kv": 2.0}  # a pose, rad, m; gains, N m
 STANDS = {"ant": (2, 0.6), "humanoid": (2, 1.3)}  # coordinate of the height, m
@@ -55,8 +54,10 @@ PIPELINES = ("generalized", "spring", "positional")
 def xml(name: str) -> pathlib.Path | None:
     """The robot's file; None: it is not here, or has none."""
     if name in SERVOS:
-        source, _, rest = SERVOS[name].partition("/")
-        return files().get(SERVOS[name]) or _in(source, [pathlib.Path(f"{rest}.xml")])
+        from survey import files
+
+        found = files().get(SERVOS[name])
+        return found.with_name("spot.xml") if found is not None and name == "spot" else found  # not the scene's mocaps
     gym: Any = importlib.import_module("gymnasium")
     path = pathlib.Path(gym.__file__).parent / "envs" / "mujoco" / "assets" / f"{name}.xml"
     return path if path.exists() else None
@@ -98,7 +99,7 @@ def ranges(model: pbad.Model, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Of the controls, (nu,) each; ±1 where there are none."""
     if name in SERVOS:
         u = home(model, name)[1]
-        return u - SWAY * (u != 0), u + SWAY * (u != 0)
+        return u - SWAY, u + SWAY
     for f in model.forces:
         if hasattr(f, "control_range"):
             low, high = np.asarray(f.control_range).T
