@@ -5,6 +5,10 @@ the plain guess, or to a root that is not accepted, solve for h = 1/2, extrapola
 halving the stride where an attempt fails. So the root at h = 1 is approached along the branch that starts at h = 0, the
 physical one. An attempt whose Newton step leaps to another branch is noticed only as far as `is_on_branch` can tell.
 
+Where laws have duals, a direct attempt that fails mostly wanders: its steps stay long, from law to law. Whether it
+does is nearly chance: of six first guesses (`STARTS`), most of them with less motion than the plain one, each solves
+about half of what those before it have left. They come before smaller h.
+
 Everything is one loop with one evaluation in its body, so it costs no compile time and, where the first attempt
 converges, nothing at all.
 """
@@ -21,7 +25,9 @@ from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.solver.problem import Problem
 
 ATTEMPT = 15  # iterations one attempt may take
-GUIDED_ATTEMPT = 25  # where laws have duals, which settle as x does
+GUIDED_ATTEMPT = 30  # where laws have duals, which settle as x does
+WANDERING, FAR = 10, 0.33  # iterations of it after which a step must not be longer, as a fraction of the longest
+STARTS = ((0.6, 0.5), (0.0, 0.3), (0.5, 0.1), (1.0, 1.0), (0.5, 1.0), (0.25, 0.1))  # h of its first guess, and trust
 SMALLEST_STRIDE = 1 / 64
 GROW, SHRINK = 1.5, 0.5
 
@@ -34,17 +40,20 @@ class State(NamedTuple):
     h_done: jax.Array  # solved
     x_done: Any
     stride: jax.Array
+    starts: jax.Array  # () int32, how many direct attempts have ended
     iterations: jax.Array
     status: jax.Array
 
 
 def init(problem: Problem, *, status: jax.Array | int) -> State:
     """Before the first attempt, at h = 1. `status` other than RUNNING: nothing will be done."""
-    x = problem.guess(None, 0.0, 1.0)
+    guided = problem.follows_from_zero and problem.first_guide() is not None
+    near, trust = STARTS[0] if guided else (1.0, 1.0)
+    x = problem.guess(None, 0.0, near)
     dtype = jax.tree.leaves(x)[0].dtype
-    one, zero = jnp.ones((), dtype), jnp.zeros((), dtype)
-    attempt = lm.init(problem, x, status=status)
-    return State(attempt, one, zero, x, 0.5 * one, jnp.zeros((), jnp.int32), jnp.asarray(status, jnp.int8))
+    one, zero, none = jnp.ones((), dtype), jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
+    attempt = lm.init(problem, x, trust, status=status)
+    return State(attempt, one, zero, x, 0.5 * one, none, none, jnp.asarray(status, jnp.int8))
 
 
 def iterate(problem: Problem, settings: lm.Settings, s: State) -> State:
@@ -52,10 +61,19 @@ def iterate(problem: Problem, settings: lm.Settings, s: State) -> State:
     attempt_limit = ATTEMPT if s.attempt.guide is None else GUIDED_ATTEMPT
     limit = attempt_limit if problem.follows_from_zero else settings.max_iterations
     attempt = lm.iterate(problem, s.h, settings._replace(max_iterations=limit), s.attempt)
-    attempt = _judged(problem, s, attempt)
+    attempt = _given_up(problem, _judged(problem, s, attempt))
     after = s._replace(attempt=attempt, iterations=s.iterations + (s.attempt.iterations >= 0))
     after = (_next_attempt if problem.follows_from_zero else _only_attempt)(problem, settings, after)
     return jax.tree.map(lambda new, old: jnp.where(s.status == lm.RUNNING, new, old), after, s)
+
+
+def _given_up(problem: Problem, attempt: lm.SolveState) -> lm.SolveState:
+    """MAX_ITER instead of RUNNING where a guided attempt still wanders: from elsewhere it will take fewer."""
+    if attempt.guide is None or not problem.follows_from_zero:
+        return attempt
+    wanders = (attempt.iterations >= WANDERING) & (lm.reach(problem, attempt.step) > FAR)
+    status = jnp.where(wanders & (attempt.status == lm.RUNNING), jnp.int8(Status.MAX_ITER), attempt.status)
+    return attempt._replace(status=status)
 
 
 def _only_attempt(problem: Problem, settings: lm.Settings, s: State) -> State:
@@ -69,11 +87,13 @@ def _next_attempt(problem: Problem, settings: lm.Settings, s: State) -> State:
     attempt = s.attempt
     ended, solved = attempt.status != lm.RUNNING, attempt.status == Status.CONVERGED
     direct = (s.h_done == 0) & (s.h >= 1)  # the first attempt says nothing about the stride
+    starts = s.starts + (ended & direct)
+    elsewhere = direct & ~solved & (starts < (1 if attempt.guide is None else len(STARTS)))
     factor = jnp.where(solved, GROW, jnp.where(direct, 1.0, SHRINK))
     stride = factor * jnp.minimum(s.stride, jnp.where(direct, 1.0, s.h - s.h_done))
     h_done = jnp.where(solved, s.h, s.h_done)
     x_done = jax.tree.map(lambda a, b: jnp.where(solved, a, b), attempt.x, s.x_done)
-    h = jnp.minimum(1.0, h_done + stride)
+    h = jnp.where(elsewhere, 1.0, jnp.minimum(1.0, h_done + stride))
     status = jnp.where(
         solved & (s.h >= 1),
         jnp.int8(Status.CONVERGED),
@@ -83,7 +103,9 @@ def _next_attempt(problem: Problem, settings: lm.Settings, s: State) -> State:
     tired = (status == lm.RUNNING) & (s.iterations >= settings.max_iterations)
     status = jnp.where(tired, jnp.int8(Status.MAX_ITER), status)
     again = ended & (status == lm.RUNNING)
-    fresh = lm.restart(problem, attempt, problem.guess(x_done, h_done, h))
+    near, trust = jnp.asarray(STARTS, h.dtype)[jnp.minimum(starts, len(STARTS) - 1)]
+    near, trust = jnp.where(elsewhere, near, h), jnp.where(elsewhere, trust, 1.0)
+    fresh = lm.restart(problem, attempt, problem.guess(x_done, h_done, near), trust)
     done = jax.tree.map(
         lambda new, old: jnp.where(ended, new, old), (h_done, x_done, stride), (s.h_done, s.x_done, s.stride)
     )
@@ -93,6 +115,7 @@ def _next_attempt(problem: Problem, settings: lm.Settings, s: State) -> State:
         h_done=done[0],
         x_done=done[1],
         stride=done[2],
+        starts=starts,
         iterations=s.iterations,
         status=status,
     )
@@ -113,7 +136,7 @@ def _yes(problem, x, J) -> jax.Array:
 def of_one_attempt(problem: Problem, attempt: lm.SolveState) -> State:
     """What has been found at h = 1 by a solver of its own, judged."""
     one, none = jnp.ones_like(attempt.norm), jnp.zeros((), jnp.int32)
-    running = State(attempt, one, 0.0 * one, attempt.x, one, none, jnp.int8(lm.RUNNING))
+    running = State(attempt, one, 0.0 * one, attempt.x, one, none, none, jnp.int8(lm.RUNNING))
     attempt = _judged(problem, running, attempt)
     done = jnp.where(attempt.status == Status.CONVERGED, one, 0.0)
     return running._replace(attempt=attempt, h_done=done, iterations=attempt.iterations, status=attempt.status)

@@ -53,7 +53,7 @@ DECREASE = 1 - 1e-3  # what counts as lower
 CROSSING = 100  # iterations in which the norm may rise; after them only what lowers it is accepted
 PATIENCE = 3  # iterations of a guided solve in which nothing is held against a step
 TURNED, SHORT = 2.0, 0.5  # of the slope at the start of a step: at its end against it, or with it still
-MISTRUST, REGAIN = 0.3, 2.0  # factors of the trust
+MISTRUST, REGAIN = 0.7, 1.3  # factors of the trust
 LEAST = 1e-4  # trust
 ROUNDING = 5.0  # a residual within this factor of the tolerance is accepted when nothing reduces it
 
@@ -85,7 +85,7 @@ class SolveState(NamedTuple):
     status: jax.Array  # () int8, RUNNING or a Status
 
 
-def init(problem: Problem, x, *, status: jax.Array | int = RUNNING) -> SolveState:
+def init(problem: Problem, x, trust: float = 1.0, *, status: jax.Array | int = RUNNING) -> SolveState:
     """A solve whose first guess x is still to be evaluated. `status` other than RUNNING: a finished one."""
     dtype = jax.tree.leaves(x)[0].dtype
     r, J = problem.zeros(x)
@@ -102,14 +102,14 @@ def init(problem: Problem, x, *, status: jax.Array | int = RUNNING) -> SolveStat
         guide=problem.first_guide(),
         step=r,
         slope=jnp.zeros((), dtype),
-        trust=jnp.ones((), dtype),
+        trust=jnp.asarray(trust, dtype),
         again=jnp.zeros((), bool),
         iterations=jnp.asarray(-1, jnp.int32),
         status=jnp.asarray(status, jnp.int8),
     )
 
 
-def restart(problem: Problem, s: SolveState, x) -> SolveState:
+def restart(problem: Problem, s: SolveState, x, trust: jax.Array | float = 1.0) -> SolveState:
     """A new solve from the guess x in the buffers of an old one."""
     return s._replace(
         x=x,
@@ -120,7 +120,7 @@ def restart(problem: Problem, s: SolveState, x) -> SolveState:
         guide=problem.first_guide(s.guide),
         step=jnp.zeros_like(s.step),
         slope=jnp.zeros_like(s.slope),
-        trust=jnp.ones_like(s.trust),
+        trust=jnp.full_like(s.trust, trust),
         again=jnp.zeros_like(s.again),
         iterations=jnp.full_like(s.iterations, -1),
         status=jnp.full_like(s.status, RUNNING),
@@ -257,11 +257,15 @@ def _correction(problem: Problem, s: SolveState, J, r: jax.Array, damping) -> ja
     return -problem.solve(A, b)
 
 
+def reach(problem: Problem, delta: jax.Array) -> jax.Array:
+    """The largest |δ| of an unknown over what its linear model can be trusted with, ()."""
+    longest = problem.max_correction
+    return jnp.max(jnp.abs(delta.reshape(-1, longest.size)) / jnp.reshape(longest, (1, -1)))
+
+
 def _bounded(problem: Problem, delta: jax.Array, trust: jax.Array) -> jax.Array:
-    """A step that no unknown is moved further by than its linear model can be trusted with."""
-    longest = trust * problem.max_correction
-    size = jnp.max(jnp.abs(delta.reshape(-1, longest.size)) / jnp.reshape(longest, (1, -1)))
-    return delta / jnp.maximum(1.0, size)
+    """A step that no unknown is moved further by than `trust` of that."""
+    return delta / jnp.maximum(1.0, reach(problem, delta) / trust)
 
 
 def _status(converged: jax.Array, *failures: tuple[jax.Array, Status]) -> jax.Array:

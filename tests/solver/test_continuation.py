@@ -1,5 +1,7 @@
 """Following a root from h = 0 where the plain guess fails: families without physics, whose branches are known."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -72,6 +74,25 @@ def test_a_branch_is_followed_where_the_plain_guess_fails():
     np.testing.assert_array_equal(found.attempt.x, found.x_done)
     assert int(found.iterations) > int(found.attempt.iterations), "all attempts are counted"
     assert int(found.iterations) <= SETTINGS.max_iterations
+
+
+def test_what_wanders_begins_anew_from_elsewhere():
+    """From 0 the steps are ±1 for ever, as a law's dual may have it; from 4 the root 5 is one step away."""
+
+    def guided(x, dual, trust):
+        del trust
+        return jnp.where(x > 2, x - 5, 1 + 2 * x), jnp.eye(1, dtype=x.dtype), dual
+
+    def first(x_done, h_done, h):
+        return jnp.full(1, jnp.where(h == continuation.STARTS[0][0], 0.0, 4.0), DTYPE)
+
+    family = dataclasses.replace(family_of(path, 1), first=first, guided=(lambda: jnp.zeros(1, DTYPE), guided))
+    found = continuation.solve(
+        dataclasses.replace(family, max_correction=jnp.full(1, 2.0, DTYPE)), SETTINGS, status=RUNNING
+    )
+    assert found.status == Status.CONVERGED and float(found.h_done) == 1 and found.starts == 2
+    np.testing.assert_allclose(found.attempt.x, 5.0)
+    assert found.iterations <= continuation.WANDERING + 4
 
 
 def test_in_two_dimensions():
