@@ -249,6 +249,8 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
         known = [(r[figure], y) for r, y in zip(rows, at) if figure in r]
         ax[1].plot(*zip(*known), mark, label=figure.replace("_", " "))
     ax[1].set(xscale="log", xlabel="iterations of a step")
+    ax[1].set_xticks([2, 5, 10, 20, 50, 100], ["2", "5", "10", "20", "50", "100"])
+    ax[1].xaxis.minorticks_off()
     ax[1].legend()
     ax[0].invert_yaxis()
     fig.suptitle(title)
