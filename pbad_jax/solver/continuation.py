@@ -7,7 +7,8 @@ physical one. An attempt whose Newton step leaps to another branch is noticed on
 
 Where laws have duals, a direct attempt that fails mostly wanders: its steps stay long, from law to law. Whether it
 does is nearly chance: of six first guesses (`STARTS`), most of them with less motion than the plain one, each solves
-about half of what those before it have left. They come before smaller h.
+about half of what those before it have left. They come before smaller h. Where the plain guess moves little, it is
+the first: there it is good, and nothing wanders.
 
 Everything is one loop with one evaluation in its body, so it costs no compile time and, where the first attempt
 converges, nothing at all.
@@ -48,7 +49,7 @@ class State(NamedTuple):
 def init(problem: Problem, *, status: jax.Array | int) -> State:
     """Before the first attempt, at h = 1. `status` other than RUNNING: nothing will be done."""
     guided = problem.follows_from_zero and problem.first_guide() is not None
-    near, trust = STARTS[0] if guided else (1.0, 1.0)
+    near, trust = (jnp.where(problem.goes_far(), a, 1.0) if guided else 1.0 for a in STARTS[0])
     x = problem.guess(None, 0.0, near)
     dtype = jax.tree.leaves(x)[0].dtype
     one, zero, none = jnp.ones((), dtype), jnp.zeros((), dtype), jnp.zeros((), jnp.int32)

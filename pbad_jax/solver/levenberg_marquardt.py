@@ -85,7 +85,7 @@ class SolveState(NamedTuple):
     status: jax.Array  # () int8, RUNNING or a Status
 
 
-def init(problem: Problem, x, trust: float = 1.0, *, status: jax.Array | int = RUNNING) -> SolveState:
+def init(problem: Problem, x, trust: jax.Array | float = 1.0, *, status: jax.Array | int = RUNNING) -> SolveState:
     """A solve whose first guess x is still to be evaluated. `status` other than RUNNING: a finished one."""
     dtype = jax.tree.leaves(x)[0].dtype
     r, J = problem.zeros(x)

@@ -93,6 +93,10 @@ class Problem(Protocol):
         """x at h, extrapolated from the root at h_done; x_done = None (static) or h_done = 0: none is known yet."""
         ...
 
+    def goes_far(self) -> jax.Array:
+        """Whether the plain guess at h = 1 is so far from h = 0 that laws with kinks may lead astray; () bool."""
+        ...
+
     def is_suspect(self, x: Any) -> jax.Array:
         """Whether a root has to be asked `is_on_branch`, () bool; cheap."""
         ...

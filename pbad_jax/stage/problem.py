@@ -26,6 +26,7 @@ from pbad_jax.stage.guide import StageGuide
 from pbad_jax.stage.matrix import newton_matrix
 
 LONGEST_TURN = 1.5  # rad that one Newton correction may turn a joint
+FAR_TURN = 0.1  # rad of a first guess
 
 
 class SolverConfig(NamedTuple):
@@ -178,6 +179,11 @@ class StageProblem:
             delta = jnp.where(h_done > 0, done, delta)
         identity = manifold.identity_increment(self.model)
         return jax.vmap(lambda d: manifold.retract(self.model, identity, d))(delta)
+
+    def goes_far(self) -> jax.Array:
+        """Whether it turns a joint far."""
+        turns = jnp.where(tree(self.model.topology).dof_slide, 0.0, jnp.abs(self.direction))
+        return jnp.max(turns) > FAR_TURN
 
     def is_suspect(self, x: jax.Array) -> jax.Array:
         """Whether a joint has turned far."""
