@@ -208,9 +208,9 @@ def _is_root(settings: Settings, s: SolveState, t: _Trial, accept) -> jax.Array:
     return (corrected & ((best <= settings.tolerance) | at_rounding)) | (best == 0)
 
 
-def _matrix_is_wanted(problem: Problem, x) -> jax.Array | bool:
+def _matrix_is_wanted(problem: Problem, x) -> jax.Array:
     """Whether the matrix of a root is needed: by who asked for the solve, or to see whether it is on the branch."""
-    return True if problem.keeps_matrix else problem.is_suspect(x)
+    return jnp.ones((), bool) if problem.keeps_matrix else problem.is_suspect(x)
 
 
 def _matrix(problem: Problem, s: SolveState, t: _Trial, wanted):
