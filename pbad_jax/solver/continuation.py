@@ -29,6 +29,7 @@ ATTEMPT = 15  # iterations one attempt may take
 GUIDED_ATTEMPT = 30  # where laws have duals, which settle as x does
 WANDERING, FAR = 10, 0.33  # iterations of it after which a step must not be longer, as a fraction of the longest
 STARTS = ((0.6, 0.5), (0.0, 0.3), (0.5, 0.1), (1.0, 1.0), (0.5, 1.0), (0.25, 0.1))  # h of its first guess, and trust
+PLAIN = 3  # of these, where the guess goes not far; those after it follow, and then those before it
 SMALLEST_STRIDE = 1 / 64
 GROW, SHRINK = 1.5, 0.5
 
@@ -49,7 +50,7 @@ class State(NamedTuple):
 def init(problem: Problem, *, status: jax.Array | int) -> State:
     """Before the first attempt, at h = 1. `status` other than RUNNING: nothing will be done."""
     guided = problem.follows_from_zero and problem.first_guide() is not None
-    near, trust = (jnp.where(problem.goes_far(), a, 1.0) if guided else 1.0 for a in STARTS[0])
+    near, trust = _start(problem, 0) if guided else (1.0, 1.0)
     x = problem.guess(None, 0.0, near)
     dtype = jax.tree.leaves(x)[0].dtype
     one, zero, none = jnp.ones((), dtype), jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
@@ -66,6 +67,12 @@ def iterate(problem: Problem, settings: lm.Settings, s: State) -> State:
     after = s._replace(attempt=attempt, iterations=s.iterations + (s.attempt.iterations >= 0))
     after = (_next_attempt if problem.follows_from_zero else _only_attempt)(problem, settings, after)
     return jax.tree.map(lambda new, old: jnp.where(s.status == lm.RUNNING, new, old), after, s)
+
+
+def _start(problem: Problem, k) -> jax.Array:
+    """h of the first guess and trust of direct attempt k, (2,)."""
+    first = jnp.where(problem.goes_far(), 0, PLAIN)
+    return jnp.asarray(STARTS, problem.max_correction.dtype)[(first + k) % len(STARTS)]
 
 
 def _given_up(problem: Problem, attempt: lm.SolveState) -> lm.SolveState:
@@ -104,7 +111,7 @@ def _next_attempt(problem: Problem, settings: lm.Settings, s: State) -> State:
     tired = (status == lm.RUNNING) & (s.iterations >= settings.max_iterations)
     status = jnp.where(tired, jnp.int8(Status.MAX_ITER), status)
     again = ended & (status == lm.RUNNING)
-    near, trust = jnp.asarray(STARTS, h.dtype)[jnp.minimum(starts, len(STARTS) - 1)]
+    near, trust = _start(problem, starts)
     near, trust = jnp.where(elsewhere, near, h), jnp.where(elsewhere, trust, 1.0)
     fresh = lm.restart(problem, attempt, problem.guess(x_done, h_done, near), trust)
     done = jax.tree.map(

@@ -181,7 +181,7 @@ class StageProblem:
         return jax.vmap(lambda d: manifold.retract(self.model, identity, d))(delta)
 
     def goes_far(self) -> jax.Array:
-        """Whether it turns a joint far."""
+        """Whether the first guess turns a joint by more than FAR_TURN."""
         turns = jnp.where(tree(self.model.topology).dof_slide, 0.0, jnp.abs(self.direction))
         return jnp.max(turns) > FAR_TURN
 
