@@ -19,7 +19,7 @@ from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.traced import traced_once
 
 SOLVE_ALONE, CHOLESKY_ALONE = 6, 10  # unknowns from which on a CPU takes lanes one after another
-LARGEST_SUBSTITUTION = 32  # unknowns; from 40 on OpenBLAS starts threads, which costs it more than the work
+LARGEST_SUBSTITUTION = 1024  # numbers on the right; beyond, OpenBLAS wakes threads, which spin longer than they work
 PANELS = 8  # loops that the written-out elimination consists of, at most; finished columns are dropped between them
 SMALLEST_PANEL = 8
 SIGN_ITERATIONS, SETTLED = 20, 0.05  # of the matrix sign function: at most, and the relative change that ends them
@@ -44,7 +44,17 @@ def _solve(A: jax.Array, b: jax.Array) -> jax.Array:
     columns = b.reshape(A.shape[0], -1)
     lu, _, _ = jax.lax.linalg.lu(jnp.concatenate([A, columns], axis=1))
     U, y = jnp.split(lu, [A.shape[0]], axis=1)
-    return jax.lax.linalg.triangular_solve(U, y, left_side=True, lower=False).reshape(b.shape)
+    return _substituted(U, y).reshape(b.shape)
+
+
+def _substituted(U: jax.Array, y: jax.Array) -> jax.Array:
+    """U⁻¹ y for an upper triangular U (n,n) and y (n,k), by halves."""
+    n, k = y.shape
+    if n * k <= LARGEST_SUBSTITUTION or k == 1:
+        return jax.lax.linalg.triangular_solve(U, y, left_side=True, lower=False)
+    half = n // 2
+    below = _substituted(U[half:, half:], y[half:])
+    return jnp.concatenate([_substituted(U[:half, :half], y[:half] - U[:half, half:] @ below), below])
 
 
 @_solve.def_vmap
@@ -172,7 +182,7 @@ def _cholesky_by_library(M: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _inverse_of_lower(L: jax.Array) -> jax.Array:
     """L⁻¹ of a lower triangular L (n,n), by halves."""
     n = L.shape[0]
-    if n <= LARGEST_SUBSTITUTION:
+    if n * n <= LARGEST_SUBSTITUTION:
         return jax.scipy.linalg.solve_triangular(L, jnp.eye(n, dtype=L.dtype), lower=True)
     half = n // 2
     A, C = _inverse_of_lower(L[:half, :half]), _inverse_of_lower(L[half:, half:])
@@ -207,10 +217,11 @@ def _cholesky_at_once(M: jax.Array) -> tuple[jax.Array, jax.Array]:
     return L, R
 
 
-def cond_if_any(wanted: jax.Array, often: Callable, seldom: Callable, *operands):
+def cond_if_any(wanted: jax.Array, often: Callable, seldom: Callable, *operands, takes_long: bool = False):
     """`seldom(*operands)` where `wanted`, else `often(*operands)`; both return the same pytree of arrays.
 
-    Under vmap a `lax.cond` computes both for every lane; here `seldom` is left out while no lane wants it.
+    Under vmap a `lax.cond` computes both for every lane; here `seldom` is left out while no lane wants it. Where it
+    takes long, a CPU computes it for the lanes that want it, one after another, and not for their neighbours.
     """
     often, seldom = (traced_once(f, *operands) for f in (often, seldom))
 
@@ -225,10 +236,21 @@ def cond_if_any(wanted: jax.Array, often: Callable, seldom: Callable, *operands)
             axes = jax.tree.map(lambda batched: 0 if batched else None, tuple(in_batched))
             return jax.vmap(f, axes, axis_size=axis_size)
 
-        def some(w, *o):
+        def select(w, *o):
             return jax.tree.map(lambda a, b: jnp.where(w, a, b), seldom(*o), often(*o))
 
-        out = jax.lax.cond(jnp.any(wanted), each(some), each(lambda _, *o: often(*o)), wanted, *operands)
+        def alone(*every):
+            def of_lane(k):
+                w, *o = jax.tree.map(lambda x, batched: x[k] if batched else x, every, tuple(in_batched))
+                return jax.lax.cond(w, seldom, often, *o)
+
+            return jax.lax.map(of_lane, jnp.arange(axis_size))
+
+        def some(*every):
+            ways = {"cpu": alone} if takes_long and jax.device_count() == 1 else {}  # not lanes that are spread
+            return jax.lax.platform_dependent(*every, **ways, default=each(select))
+
+        out = jax.lax.cond(jnp.any(wanted), some, each(lambda _, *o: often(*o)), wanted, *operands)
         return out, jax.tree.map(lambda _: True, out)
 
     return choose(wanted, *operands)

@@ -109,6 +109,35 @@ def test_rarely_is_right_in_every_lane_and_left_out_where_no_lane_wants_it():
     np.testing.assert_array_equal(batched.cond_if_any(jnp.array(True), lambda x: 2 * x, seldom, x), -x)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_takes_long_is_computed_for_the_lanes_that_want_it_and_no_others(shared):
+    calls = []
+
+    def seldom(x, y):
+        jax.debug.callback(lambda x: calls.append(float(x)), x)
+        return {"of": -x * y}
+
+    def one(w, x, y):
+        return batched.cond_if_any(w, lambda x, y: {"of": 2 * x}, seldom, x, y, takes_long=True)
+
+    x, y = jnp.arange(4, dtype=DTYPE), jnp.asarray(3.0, DTYPE)
+    f = jax.jit(jax.vmap(one, (0, 0, None if shared else 0)))
+    found = f(jnp.array([False, True, False, True]), x, y if shared else jnp.broadcast_to(y, 4))
+    np.testing.assert_array_equal(found["of"], [0, -3, 4, -9])
+    jax.effects_barrier()
+    assert jax.default_backend() != "cpu" or sorted(calls) == [1, 3]
+
+
+@pytest.mark.parametrize("n, columns", [(5, 3), (40, 1), (40, 40), (61, 20)])
+def test_large_systems_with_many_right_hand_sides(n, columns):
+    """Substitution by halves, or OpenBLAS wakes its threads."""
+    rng = np.random.default_rng(n)
+    A, b = rng.normal(size=(n, n)) + np.sqrt(n) * np.eye(n), rng.normal(size=(n, columns))
+    A, b = jnp.asarray(A, DTYPE), jnp.asarray(b, DTYPE)
+    tolerance = 2e-3 if FLOAT32 else 1e-11
+    np.testing.assert_allclose(batched.solve(A, b), np.linalg.solve(A, b), rtol=tolerance, atol=tolerance)
+
+
 def test_hundreds_of_vmapped_lanes_return_and_equal_single_ones():
     """jaxlib's batched LAPACK calls stopped for ever here, with 48 lanes or more on two cores."""
     model = pbad.chain(6)
