@@ -61,6 +61,7 @@ from pbad_jax.model.sensors import Sensor
 from pbad_jax.model.sites import Site
 from pbad_jax.model.state import State, make_state
 from pbad_jax.rollouts.batch import Schedule, rollout_batch
+from pbad_jax.rollouts.devices import spread
 from pbad_jax.rollouts.rollout import Trajectory, rollout
 from pbad_jax.schemes import Dirk, Scheme, Variational, dirk, legendre, radau, variational
 from pbad_jax.step.info import StepInfo
@@ -141,6 +142,7 @@ __all__ = [
     "retract",
     "rollout",
     "rollout_batch",
+    "spread",
     "save_trajectory",
     "site_accelerations",
     "site_jacobian",

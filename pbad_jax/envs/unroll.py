@@ -14,6 +14,7 @@ from pbad_jax.envs.state import EnvState, Params
 from pbad_jax.errors import OptionError, TaskError
 from pbad_jax.rollouts import interleaved
 from pbad_jax.rollouts.batch import schedule_of, width_of
+from pbad_jax.rollouts.devices import on_each_device, share_of
 from pbad_jax.step.options import scheme_of, without_dt
 
 Policy = Callable[[Any, jax.Array, jax.Array], tuple[Any, Any]]
@@ -85,7 +86,8 @@ def unroll(
             in: pass the same function again. Where it returns NaN, the step fails, and only that lane's. Or actions
             (lanes, length, na) themselves, with None for policy_params.
         policy_params: a pytree of arrays, the same for all lanes, or of `population`.
-        state: lanes of EnvState, `jax.vmap(env.reset)(keys)`, or what was returned.
+        state: lanes of EnvState, `jax.vmap(env.reset)(keys)`, or what was returned; `pbad.spread` puts them on several
+            devices, each of which works on its own.
         length: control steps.
         params: one for all lanes, or of any array one for each, `jax.vmap(env.randomise)(keys)`.
         population: every lane has policy_params of its own: all arrays have a leading axis of lanes.
@@ -113,14 +115,15 @@ def unroll(
     params = env.checked(params, lanes)
     by = schedule_of(schedule, options, length)
     model = env.task.model
-    width = width_of(tile, lanes, scheme_of(options).m * model.nv)
+    share = share_of(state.sim.q, "state.sim.q")
+    width = width_of(tile, lanes // (1 if share is None else share.devices), scheme_of(options).m * model.nv)
     dt = jnp.asarray(options.dt, model.dtype)
     asked = policy if callable(policy) else None
     if asked is None:
         policy_params = _actions(env, policy, policy_params, lanes, length)
     elif population:
         policy_params = _each(policy_params, lanes)
-    return _unroll(env, asked, policy_params, params, state, dt, length, width, by)
+    return _unroll(env, asked, policy_params, params, state, dt, length, width, by, share)
 
 
 def _lanes(env: Env, state: Any) -> int:
@@ -157,13 +160,18 @@ def _each(policy_params: Any, lanes: int) -> _Each:
     return _Each(jax.tree.map(jnp.asarray, policy_params))
 
 
-@functools.partial(jax.jit, static_argnames=("env", "policy", "length", "width", "by"))
-def _unroll(env: Env, policy, policy_params, params: Params, state: EnvState, dt, length: int, width: int, by: str):
-    lanes = state.sim.q.shape[0]
-    axes = axes_of(env, params, lanes)
-    if by == "iteration":
-        return _by_iterations(env, policy, policy_params, params, axes, state, dt, length, width)
-    return _by_steps(env, policy, policy_params, params, axes, state, length)
+@functools.partial(jax.jit, static_argnames=("env", "policy", "length", "width", "by", "share"))
+def _unroll(env: Env, policy, policy_params, params: Params, state: EnvState, dt, length, width, by, share):
+    axes = axes_of(env, params, state.sim.q.shape[0])
+
+    def here(policy_params, params, state, dt):
+        if by == "iteration":
+            return _by_iterations(env, policy, policy_params, params, axes, state, dt, length, width)
+        return _by_steps(env, policy, policy_params, params, axes, state, length)
+
+    own_policy = policy is None or isinstance(policy_params, _Each)
+    own_params = jax.tree.map(lambda axis: axis is not None, axes, is_leaf=lambda axis: axis is None)
+    return on_each_device(here, share, (own_policy, own_params, True, False))(policy_params, params, state, dt)
 
 
 def _by_steps(env: Env, policy, policy_params, params: Params, axes: Params, state: EnvState, length: int):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
+from jax.sharding import AxisType
 
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.traced import traced_once
@@ -71,12 +72,9 @@ def _solve_lanes(axis_size, in_batched, A, b):
 
 
 def _quickest(alone: int, one: Callable, by_library: Callable, at_once: Callable, *lanes):
-    """`at_once` of all lanes (B,n,n), `one` after another (a CPU, n ≥ `alone`), or `by_library` (NVIDIA's devices).
-
-    Not one after another where there are several devices: a loop over lanes that are spread gathers them on each.
-    """
+    """`at_once` of all lanes (B,n,n), `one` after another (a CPU, n ≥ `alone`), or `by_library` (NVIDIA's devices)."""
     ways = {"cuda": jax.vmap(by_library)}
-    if lanes[0].shape[-1] >= alone and jax.device_count() == 1:
+    if lanes[0].shape[-1] >= alone and lanes_are_here():
         ways["cpu"] = functools.partial(in_turn, one)
     return jax.lax.platform_dependent(*lanes, **ways, default=at_once)
 
@@ -87,6 +85,15 @@ def _by_square_lu(A: jax.Array, b: jax.Array) -> jax.Array:
     columns = b.reshape(A.shape[0], -1)[permutation]
     y = jax.lax.linalg.triangular_solve(lu, columns, left_side=True, lower=True, unit_diagonal=True)
     return jax.lax.linalg.triangular_solve(lu, y, left_side=True, lower=False).reshape(b.shape)
+
+
+def lanes_are_here() -> bool:
+    """Whether all lanes that are being traced are on one device: a loop over lanes that are spread would gather them.
+
+    There is no other device, or `jax.shard_map` has given each its own.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    return jax.device_count() == 1 or (not mesh.empty and all(t == AxisType.Manual for t in mesh.axis_types))
 
 
 def in_turn(f: Callable, *lanes):
@@ -247,7 +254,7 @@ def cond_if_any(wanted: jax.Array, often: Callable, seldom: Callable, *operands,
             return jax.lax.map(of_lane, jnp.arange(axis_size))
 
         def some(*every):
-            ways = {"cpu": alone} if takes_long and jax.device_count() == 1 else {}  # not lanes that are spread
+            ways = {"cpu": alone} if takes_long and lanes_are_here() else {}
             return jax.lax.platform_dependent(*every, **ways, default=each(select))
 
         out = jax.lax.cond(jnp.any(wanted), some, each(lambda _, *o: often(*o)), wanted, *operands)

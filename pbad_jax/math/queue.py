@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
+from pbad_jax.math.batched import lanes_are_here
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.traced import traced_once
 
@@ -38,7 +39,7 @@ def run_until_done(step: Callable, is_running: Callable, given: Any, state: Any)
         axes = jax.tree.map(lambda batched: 0 if batched else None, in_batched[0])
         on_cpu = jax.default_backend() == "cpu"
         slots = _slots_on_cpu(state, axis_size) if on_cpu else max(SLOTS, axis_size // SHARE)
-        if slots >= axis_size or jax.device_count() > 1:  # lanes that are spread would be gathered
+        if slots >= axis_size or not lanes_are_here():
             slots = 0
         if not (on_cpu and slots):  # an accelerator takes as long for few lanes as for many
             state = _side_by_side(step, is_running, axes, given, state, slots)

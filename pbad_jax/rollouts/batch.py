@@ -4,16 +4,15 @@ import functools
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, overload
 
-import jax.core
+import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec as P
 
 from pbad_jax.checks import integer
-from pbad_jax.errors import OptionError, StateError
+from pbad_jax.errors import OptionError
 from pbad_jax.model.model import Model, check_model
 from pbad_jax.model.state import State, check_state, times
 from pbad_jax.rollouts import interleaved
+from pbad_jax.rollouts.devices import on_each_device, share_of
 from pbad_jax.rollouts.inputs import checked_batch, lanes_of, one_of, row
 from pbad_jax.rollouts.rollout import Trajectory
 from pbad_jax.step.info import StepInfo
@@ -103,8 +102,8 @@ def rollout_batch(
     Every pass over the lanes is one Levenberg–Marquardt iteration of each; a lane whose step is solved goes on with its
     next one (the paper's scheme for GPUs). Steps are those of the lanes' own rollouts, to rounding.
     For gradients use `jax.vmap(rollout)`: reverse mode through this loop is refused by JAX. Where the first axis of
-    `states` is spread over the devices of a mesh (jax.sharding), every device works on its own lanes, and so is the
-    result spread.
+    `states` is spread over devices (`spread`, or any mesh of jax.sharding), every device works on its own lanes, and so
+    is the result spread; the cores of a CPU may be devices.
 
     Args:
         model: the model, the same for all; or one for each lane, every array with a leading axis of lanes (those of
@@ -147,14 +146,14 @@ def run(model: Model, states: State, controls, n_steps, options, queue, tile, sc
     options = check_options(options, "rollout_batch")
     one = one_of(model)
     check_state(one, states, "states", lanes=True)
-    side_by_side, share = states.q.shape[0], _share(states)
+    side_by_side, share = states.q.shape[0], share_of(states.q, "states.q")
+    devices = 1 if share is None else share.devices
     if queue is not None:
         check_state(one, queue, "queue", lanes=True)
-        if share is not None:
+        if devices > 1:
             raise OptionError("states that are spread over devices take no queue: append it to them, and give a tile")
         states = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), states, queue)
     control_of, n_steps = checked_batch(model, states.q.shape[0], controls, n_steps)
-    devices = 1 if share is None else states.q.shape[0] // states.q.sharding.shard_shape(states.q.shape)[0]
     width = width_of(tile, side_by_side // devices, scheme_of(options).m * model.nv)
     by = schedule_of(schedule, options, n_steps)
     dt = jnp.asarray(options.dt, model.dtype)
@@ -176,25 +175,6 @@ def steps_of(controls, first: int, last: int):
     return controls if controls is None or callable(controls) else controls[..., first:last, :]
 
 
-class _Share(NamedTuple):
-    """How lanes are spread over devices."""
-
-    mesh: Any  # jax.sharding.Mesh
-    axis: Any  # of the mesh, or axes
-
-
-def _share(states: State) -> _Share | None:
-    """Where `states` say that each device has lanes of its own; None: one device, or inside jit."""
-    if isinstance(states.q, jax.core.Tracer):
-        return None
-    s = getattr(states.q, "sharding", None)
-    if not isinstance(s, NamedSharding) or s.is_fully_replicated:
-        return None
-    if not s.spec or s.spec[0] is None or any(axis is not None for axis in s.spec[1:]):
-        raise StateError(f"states.q is spread over devices as {s.spec}; wanted P('lanes'), the first axis alone")
-    return _Share(s.mesh, s.spec[0])
-
-
 @functools.partial(jax.jit, static_argnames=("n_steps", "options", "width", "by", "share"))
 def _rollout(model, states: State, control_of, dt, n_steps: int, options: Options, width: int, by: str, share):
     batched = lanes_of(model) is not None
@@ -210,11 +190,7 @@ def _rollout(model, states: State, control_of, dt, n_steps: int, options: Option
             work = ()
         return q, v, info, ends, tuple(jnp.asarray(x)[None] for x in work)
 
-    if share is not None:  # every device its own loop: none waits for another
-        one, spread = P(), P(share.axis)
-        rows = jax.tree.map(lambda _: spread if control_of.func is row else one, control_of)
-        specs = (jax.tree.map(lambda _: spread if batched else one, model), spread, rows, one)
-        here = jax.shard_map(here, mesh=share.mesh, in_specs=specs, out_specs=spread, check_vma=False)
+    here = on_each_device(here, share, (batched, True, control_of.func is row, False))
     q, v, info, ends, work = here(model, states, control_of, dt)
     if work:
         work = (jnp.max(work[0]), jnp.max(work[1]), jnp.mean(work[2]))

@@ -12,7 +12,7 @@ import pytest
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "many_devices.py"
 pytestmark = [pytest.mark.float64, pytest.mark.slow]
 
-ON_EIGHT = """
+ON_EIGHT = r"""
 import jax, jax.numpy as jnp, numpy as np, pytest
 jax.config.update("jax_enable_x64", True)
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
@@ -42,6 +42,33 @@ np.testing.assert_allclose(each[0].q, alone[0].q, atol=1e-10)
 A = jax.device_put(jnp.tile(4 * jnp.eye(30) + 1, (32, 1, 1)), lanes)
 for x in (jax.jit(jax.vmap(solve))(A, A[..., 0]), *jax.jit(jax.vmap(cholesky))(A)):
     assert x.sharding.is_equivalent_to(lanes, x.ndim)
+several = pbad.chain(3)  # whose systems go to LAPACK one after another
+states = jax.vmap(lambda v: pbad.make_state(several, v=v))(jnp.asarray(5 * rng.normal(size=(32, 6))))
+how = pbad.Options(dt=0.02, scheme="radau2")
+alone, one = (pbad.rollout_batch(several, s, None, 5, how, tile=4) for s in (states, pbad.spread(states)))
+assert one[0].q.sharding.is_equivalent_to(lanes, 3)
+for x, y in zip(jax.tree.leaves(alone[0]), jax.tree.leaves(one[0]), strict=True):
+    np.testing.assert_array_equal(x, y)
+for x, y in zip(jax.tree.leaves(alone[1]), jax.tree.leaves(one[1]), strict=True):
+    np.testing.assert_allclose(x, y, rtol=1e-12)
+env = pbad.envs.make("pendulum")
+starts = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 16))
+params = jax.vmap(env.randomise)(jax.random.split(jax.random.key(1), 16))
+policy = lambda p, obs, key: (p[:1] * obs[-1:], None)
+many = jnp.linspace(-1, 1, 16, dtype=starts.obs.dtype)[:, None]
+for more, p in (({}, many[3]), ({"params": params}, many[3]), ({"population": True}, many)):
+    alone, one = (pbad.envs.unroll(env, policy, p, s, 5, tile=2, **more) for s in (starts, pbad.spread(starts)))
+    assert one[1].obs.sharding.is_equivalent_to(lanes, 3)
+    for x, y in zip(jax.tree.leaves(alone[1]), jax.tree.leaves(one[1]), strict=True):
+        np.testing.assert_array_equal(x, y)
+actions = jnp.zeros((16, 5, 1), starts.obs.dtype)
+for schedule in ("iteration", "step"):
+    rows = pbad.envs.unroll(env, actions, None, pbad.spread(starts), 5, schedule=schedule)[1]
+    np.testing.assert_allclose(rows.obs, pbad.envs.unroll(env, actions, None, starts, 5)[1].obs, atol=1e-5)
+with pytest.raises(pbad.StateError, match=r"spread: \.q has shape \(9, 6\)"):
+    pbad.spread(jax.tree.map(lambda x: x[:9], states))
+states = jax.vmap(lambda v: pbad.make_state(model, v=v))(jnp.zeros((32, 1)))
+how = pbad.Options(dt=0.05, scheme="radau1")
 with pytest.raises(pbad.OptionError, match="queue"):
     pbad.rollout_batch(model, spread, None, 3, how, queue=states)
 print("as one")
