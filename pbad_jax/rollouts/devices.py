@@ -16,7 +16,7 @@ from pbad_jax.errors import StateError
 class Share(NamedTuple):
     """How lanes are spread over devices."""
 
-    mesh: Mesh
+    mesh: Any  # jax.sharding.Mesh
     axis: Any  # of the mesh, or axes
 
     @property
