@@ -9,6 +9,7 @@ batch, without a clip: the paper's method, with a baseline.
 import argparse
 import dataclasses
 import functools
+import os
 import time
 from typing import Any, NamedTuple
 
@@ -190,12 +191,16 @@ def begun(env: pbad.envs.Env, s: Settings, seed: int) -> Learner:
     state = jax.jit(jax.vmap(env.reset))(jax.random.split(starts, s.lanes))
     old = jax.random.randint(ages, (s.lanes,), 0, s.time_limit)  # or all lanes would end their episodes together
     state = state._replace(metrics=state.metrics._replace(length=old))
+    if s.lanes % jax.device_count() == 0:
+        state = pbad.spread(state)
     return Learner(p, optimiser(s.rate).init({k: p[k] for k in LEARNT}), state)
 
 
 def update(env: pbad.envs.Env, s: Settings, learner: Learner, key: jax.Array) -> tuple[Learner, dict[str, float]]:
     """Lanes make `length` steps, and the policy learns from them; figures."""
     state, found = pbad.envs.unroll(env, policy, learner.p, learner.state, s.length)
+    if jax.device_count() > 1:  # which step a share of the lanes each; one of them learns
+        found = jax.device_put(found, jax.devices()[0])
     p, memory, figures = learn(s, learner.p, learner.memory, found, key)
     told = {name: float(x) for name, x in figures.items()} | summary(state, found)
     return Learner(p, memory, state), told
@@ -234,6 +239,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--policy-gradient", action="store_true")
     a = parser.parse_args()
+    jax.config.update("jax_num_cpu_devices", os.cpu_count())  # each core steps its share of the lanes
     s = Settings(lanes=a.lanes, repeat=a.repeat, **(POLICY_GRADIENT if a.policy_gradient else {}))
     env, key, began = environment(a.task, s), jax.random.key(a.seed), time.process_time()
     learner, size = begun(env, s, a.seed), s.lanes * s.length

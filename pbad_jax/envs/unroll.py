@@ -14,7 +14,7 @@ from pbad_jax.envs.state import EnvState, Params
 from pbad_jax.errors import OptionError, TaskError
 from pbad_jax.rollouts import interleaved
 from pbad_jax.rollouts.batch import schedule_of, width_of
-from pbad_jax.rollouts.devices import on_each_device, share_of
+from pbad_jax.rollouts.devices import on_each_device, placed, share_of
 from pbad_jax.step.options import scheme_of, without_dt
 
 Policy = Callable[[Any, jax.Array, jax.Array], tuple[Any, Any]]
@@ -123,7 +123,10 @@ def unroll(
         policy_params = _actions(env, policy, policy_params, lanes, length)
     elif population:
         policy_params = _each(policy_params, lanes)
-    return _unroll(env, asked, policy_params, params, state, dt, length, width, by, share)
+    given = placed(
+        share, _with_lanes(asked, policy_params, axes_of(env, params, lanes)), policy_params, params, state, dt
+    )
+    return _unroll(*given, env, asked, length, width, by, share)
 
 
 def _lanes(env: Env, state: Any) -> int:
@@ -161,7 +164,7 @@ def _each(policy_params: Any, lanes: int) -> _Each:
 
 
 @functools.partial(jax.jit, static_argnames=("env", "policy", "length", "width", "by", "share"))
-def _unroll(env: Env, policy, policy_params, params: Params, state: EnvState, dt, length, width, by, share):
+def _unroll(policy_params, params: Params, state: EnvState, dt, env: Env, policy, length, width, by, share):
     axes = axes_of(env, params, state.sim.q.shape[0])
 
     def here(policy_params, params, state, dt):
@@ -169,9 +172,13 @@ def _unroll(env: Env, policy, policy_params, params: Params, state: EnvState, dt
             return _by_iterations(env, policy, policy_params, params, axes, state, dt, length, width)
         return _by_steps(env, policy, policy_params, params, axes, state, length)
 
-    own_policy = policy is None or isinstance(policy_params, _Each)
+    return on_each_device(here, share, _with_lanes(policy, policy_params, axes))(policy_params, params, state, dt)
+
+
+def _with_lanes(policy, policy_params, axes: Params) -> tuple:
+    """Which of policy_params, params, state and dt have an axis of lanes."""
     own_params = jax.tree.map(lambda axis: axis is not None, axes, is_leaf=lambda axis: axis is None)
-    return on_each_device(here, share, (own_policy, own_params, True, False))(policy_params, params, state, dt)
+    return policy is None or isinstance(policy_params, _Each), own_params, True, False
 
 
 def _by_steps(env: Env, policy, policy_params, params: Params, axes: Params, state: EnvState, length: int):

@@ -6,13 +6,14 @@ from typing import Any, Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import Partial
 
 from pbad_jax.checks import integer
 from pbad_jax.errors import OptionError
 from pbad_jax.model.model import Model, check_model
 from pbad_jax.model.state import State, check_state, times
 from pbad_jax.rollouts import interleaved
-from pbad_jax.rollouts.devices import on_each_device, share_of
+from pbad_jax.rollouts.devices import on_each_device, placed, share_of
 from pbad_jax.rollouts.inputs import checked_batch, lanes_of, one_of, row
 from pbad_jax.rollouts.rollout import Trajectory
 from pbad_jax.step.info import StepInfo
@@ -157,7 +158,8 @@ def run(model: Model, states: State, controls, n_steps, options, queue, tile, sc
     width = width_of(tile, side_by_side // devices, scheme_of(options).m * model.nv)
     by = schedule_of(schedule, options, n_steps)
     dt = jnp.asarray(options.dt, model.dtype)
-    q, v, info, ends, work = _rollout(model, states, control_of, dt, n_steps, without_dt(options), width, by, share)
+    given = placed(share, _with_lanes(model, control_of), model, states, control_of, dt)
+    q, v, info, ends, work = _rollout(*given, n_steps, without_dt(options), width, by, share)
     time = times(states, options.dt, 0, n_steps)
     return Batch(Trajectory(time, q, v), info, Schedule(by, width, *work), ends)
 
@@ -190,11 +192,16 @@ def _rollout(model, states: State, control_of, dt, n_steps: int, options: Option
             work = ()
         return q, v, info, ends, tuple(jnp.asarray(x)[None] for x in work)
 
-    here = on_each_device(here, share, (batched, True, control_of.func is row, False))
+    here = on_each_device(here, share, _with_lanes(model, control_of))
     q, v, info, ends, work = here(model, states, control_of, dt)
     if work:
         work = (jnp.max(work[0]), jnp.max(work[1]), jnp.mean(work[2]))
     return q, v, info, ends, work
+
+
+def _with_lanes(model: Model, control_of: Partial) -> tuple[bool, ...]:
+    """Which of model, states, control_of and dt have an axis of lanes."""
+    return lanes_of(model) is not None, True, control_of.func is row, False
 
 
 def _driven_by(control_of: Callable) -> interleaved.Drive:

@@ -80,3 +80,11 @@ def on_each_device(f: Callable, share: Share | None, lanes: tuple) -> Callable:
         return f
     specs = jax.tree.map(lambda own: P(share.axis) if own else P(), lanes)
     return jax.shard_map(f, mesh=share.mesh, in_specs=specs, out_specs=P(share.axis), check_vma=False)
+
+
+def placed(share: Share | None, lanes: tuple, *arguments: Any) -> tuple:
+    """The arguments of such an f where it wants them; they may have been on one of the devices."""
+    if share is None:
+        return arguments
+    where = jax.tree.map(lambda own: NamedSharding(share.mesh, P(share.axis) if own else P()), lanes)
+    return tuple(map(jax.device_put, arguments, where))
