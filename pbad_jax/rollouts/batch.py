@@ -118,8 +118,8 @@ def rollout_batch(
         queue: states of more trajectories. They follow those of `states` in the result and start as lanes come free.
         tile: how many trajectories are side by side, at any time; the others wait. With the same `tile` the result of
             a trajectory is the same bit for bit whatever the others are, how many, and in which order. On several
-            devices, per device. Default: as many as `states` has; on a CPU at most 16, and 1 where a step has 80 or
-            more unknowns (stages times degrees of freedom).
+            devices, per device. Default: as many as `states` has; by iterations on a CPU at most 16, and 1 where a
+            step has 80 or more unknowns (stages times degrees of freedom).
         schedule: "iteration", as above; "step": all lanes of a tile make a step, then the next, as vmap(rollout) does.
             "auto": by iterations for the schemes that can (radau and legendre).
         report: whether to return a Schedule too.
@@ -155,8 +155,11 @@ def run(model: Model, states: State, controls, n_steps, options, queue, tile, sc
             raise OptionError("states that are spread over devices take no queue: append it to them, and give a tile")
         states = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), states, queue)
     control_of, n_steps = checked_batch(model, states.q.shape[0], controls, n_steps)
-    width = width_of(tile, side_by_side // devices, scheme_of(options).m * model.nv)
-    by = schedule_of(schedule, options, n_steps)
+    by, lanes = schedule_of(schedule, options, n_steps), side_by_side // devices
+    if tile is None and not _can_iterate(options):
+        width = lanes  # their solves are queues (math/queue.py)
+    else:
+        width = width_of(tile, lanes, scheme_of(options).m * model.nv)
     dt = jnp.asarray(options.dt, model.dtype)
     given = placed(share, _with_lanes(model, control_of), model, states, control_of, dt)
     q, v, info, ends, work = _rollout(*given, n_steps, without_dt(options), width, by, share)
