@@ -1,5 +1,7 @@
 """Whether a root is the one that grows out of the start of the step: tests of what was found, not ways to find it."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,14 +15,13 @@ from pbad_jax.math import batched, rotations
 from pbad_jax.math.batched import cond_if_any
 from pbad_jax.model.model import Model
 from pbad_jax.stage import equation
-from pbad_jax.stage.equation import StageEquation, StageFields, StepStart
+from pbad_jax.stage.equation import StageFields, StepStart
 
 # rad a step from which a root's matrix is looked at. Below, what stands on its head at a large dt may look like a fold:
 # where one configuration is unknown what grows by e in a step, where several are by e^2.4
 LARGE_TURN = 0.5
 LEANING = 0.1  # how far to the left of the axis an eigenvalue may be, where inertia alone has 2 ± 1.4i (radau(2))
-OWN_ERROR = 0.01  # of the energy at stake in a step, what a scheme may add by its own error
-BLOW = 0.3  # the same where forces act once a step (docs/mathematics.md, section 4)
+BLOW = 0.3  # of the energy at stake, what a step may add where forces act once a step (docs/mathematics.md, section 4)
 LONGEST_TURN = 2 * np.pi  # rad a step; beyond, how many turns there were is a guess
 
 
@@ -97,25 +98,30 @@ def passes_through(model: Model, dt, start: StepStart, z: jax.Array) -> jax.Arra
     return passed(model, equation.instant_at(model, start, q, v, f, dT / dt, start.time + dt, dt))
 
 
-def adds_energy(model: Model, start: StepStart, eq: StageEquation, st: StageFields, v: jax.Array) -> jax.Array:
-    """Whether a step that turns a joint far, or may blow against something, ends with energy that no force explains.
+def adds_energy(
+    model: Model, start: StepStart, dt, st: StageFields, v: jax.Array, own_error: float, always: bool = False
+) -> jax.Array:
+    """Whether a step ends with energy that no force explains, beyond the scheme's `own_error` of that at stake.
 
-    What radau promises not to do. Minima of other wells, and in steps that are far too large even the root that grows
-    out of the start, have up to six times the energy; their matrix does not tell. Models with forces that may drive
-    are not asked: the work of a stiff servo is known too badly. () bool, of the stages and of v (nv,) at the end.
+    Asked `always`, or where a joint turns far or something may be blown against. Minima of other wells, and in steps
+    that are far too large even the root that grows out of the start, have many times the energy; their matrix does not
+    tell. Models with forces that may drive are not asked: the work of a stiff servo is known too badly. () bool, of the
+    stages and of v (nv,) at the end.
     """
     if not all(map(makes_no_energy, model.forces)):
         return jnp.zeros((), bool)
-    once = jax.lax.stop_gradient((model, start, eq, st, v))
+    once = jax.lax.stop_gradient((model, start, dt, st, v))
+    gains = functools.partial(_adds_energy, BLOW if acting(model, "step") else own_error)
+    if always:
+        return gains(*once)
     asked = turns_far(model, st.z) | any(hasattr(f, "passed") for f in model.forces)
-    return cond_if_any(asked, lambda *_: jnp.zeros((), bool), _adds_energy, *once)
+    return cond_if_any(asked, lambda *_: jnp.zeros((), bool), gains, *once)
 
 
-def _adds_energy(model: Model, start: StepStart, eq: StageEquation, st: StageFields, v: jax.Array) -> jax.Array:
-    at = equation.end_instant(model, start, eq.nodes[-1], st, eq.dt)
+def _adds_energy(share: float, model: Model, start: StepStart, dt, st: StageFields, v: jax.Array) -> jax.Array:
+    at = equation.end_instant(model, start, 1.0, st, dt)
     U, f = total_potential(model, at), jax.tree.map(lambda x: x[-1], st.frames)
     T_0, T_1 = kinetic_of(model, start.V.T, start.v), kinetic_of(model, transforms.velocity_field(model, f, v), v)
-    share = BLOW if acting(model, "step") else OWN_ERROR
     rounding = 100 * jnp.finfo(v.dtype).eps * (T_1 + jnp.abs(U) + jnp.abs(start.potential))
     return T_1 + U - T_0 - start.potential > share * (T_0 + jnp.abs(U - start.potential)) + rounding
 

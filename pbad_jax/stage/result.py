@@ -7,7 +7,10 @@ import jax.numpy as jnp
 
 from pbad_jax.atom import operator
 from pbad_jax.errors import Status
+from pbad_jax.model.model import Model
 from pbad_jax.solver import continuation
+from pbad_jax.stage.branch import adds_energy
+from pbad_jax.stage.equation import StageFields, StepStart
 from pbad_jax.stage.problem import StageProblem, residual_scale
 
 POWER_ITERATIONS = 8
@@ -82,3 +85,11 @@ def _condition(problem: StageProblem, J: operator.Operator, n: int) -> jax.Array
 
     grows = largest(lambda x: stages(operator.solve, operator.times(model, J, x)))
     return jnp.maximum(1.0, grows * largest(lambda x: operator.solve(model, J, stages(operator.times, x))))
+
+
+def without_gain(
+    model: Model, start: StepStart, dt, st: StageFields, result: StepResult, own_error: float, always: bool = False
+) -> StepResult:
+    """BRANCH where a converged step has energy that no force explains; see branch.adds_energy."""
+    wrong = adds_energy(model, start, dt, st, result.v, own_error, always) & (result.status == Status.CONVERGED)
+    return result._replace(status=jnp.where(wrong, jnp.int8(Status.BRANCH), result.status))

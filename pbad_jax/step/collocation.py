@@ -15,13 +15,14 @@ from pbad_jax.model.state import State
 from pbad_jax.schemes import Scheme
 from pbad_jax.solver import continuation
 from pbad_jax.stage import equation, predictor
-from pbad_jax.stage.branch import adds_energy
-from pbad_jax.stage.equation import StageFields, StepStart
+from pbad_jax.stage.equation import StepStart
 from pbad_jax.stage.problem import SolverConfig, StageProblem, find, problem_of, root
-from pbad_jax.stage.result import Roots, StepResult, step_result
+from pbad_jax.stage.result import Roots, StepResult, step_result, without_gain
 from pbad_jax.stage.work import impulse_work, stage_work
 from pbad_jax.step.closing_impulse import after_closing_impulse, divided, impulse_work_before, is_closed_by_one
 from pbad_jax.step.history import from_radau, history_node
+
+OWN_ERROR = 0.01  # of the energy at stake in a step, what radau may add by itself
 
 
 def step(
@@ -70,11 +71,6 @@ def end(
     result = step_result(problem, found, z[-1], v, history, work, Roots(before, found.attempt.x))
     if closed:
         result = after_closing_impulse(problem, result, known and known.closing)
-    return result if scheme.has_history or known is not None else _without_gain(problem, st, result)
-
-
-def _without_gain(problem: StageProblem, st: StageFields, result: StepResult) -> StepResult:
-    """BRANCH where a converged step has energy that no force explains."""
-    gains = adds_energy(problem.model, problem.start, problem.eq, st, result.v)
-    wrong = gains & (result.status == Status.CONVERGED)
-    return result._replace(status=jnp.where(wrong, jnp.int8(Status.BRANCH), result.status))
+    return (
+        result if scheme.has_history or known is not None else without_gain(model, start, eq.dt, st, result, OWN_ERROR)
+    )

@@ -23,9 +23,11 @@ from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.branch import is_continuous
 from pbad_jax.stage.equation import StageEquation, StepStart
 from pbad_jax.stage.problem import SolverConfig, StageProblem, solve
-from pbad_jax.stage.result import Roots, StepResult, step_result
+from pbad_jax.stage.result import Roots, StepResult, step_result, without_gain
 from pbad_jax.stage.work import stage_work
 from pbad_jax.step.impulse import Impulse, apply_impulses
+
+OWN_ERROR = 0.1  # of the energy at stake in a step, what such a scheme may add by itself; it does in steps of a radian
 
 
 class _Table(NamedTuple):
@@ -61,11 +63,15 @@ def step(
     lower, weights = jnp.asarray(np.tril(scheme.A, -1), dtype), jnp.asarray(scheme.A[-1], dtype)
     table = _Table(lower, nodes, last, weights, scheme.gamma)
     kick = apply_impulses(model, config, dt, start, status, known and known.before)
-    start, first = kick.start, _before(model, config, kick, n)
+    before, start, first = start, kick.start, _before(model, config, kick, n)
     stages = known and known.stages
     done = jax.lax.fori_loop(0, n, lambda i, done: _stage(model, table, config, dt, start, i, done, stages), first)
     out = done.outcome._replace(roots=Roots(kick.root, done.roots))
-    return out._replace(status=jnp.where(out.status == lm.RUNNING, jnp.int8(Status.CONVERGED), out.status))
+    out = out._replace(status=jnp.where(out.status == lm.RUNNING, jnp.int8(Status.CONVERGED), out.status))
+    if known is not None:
+        return out
+    st = equation.stages(model, before, done.roots[-1])
+    return without_gain(model, before, dt, st, out, OWN_ERROR, always=True)
 
 
 def _before(model: Model, config: SolverConfig, kick: Impulse, n: int) -> _Done:
