@@ -292,7 +292,7 @@ def torture(data: dict) -> list[str]:
     said = (
         f"Of {steps:,} steps, many of them far too large, {good:,} CONVERGED; the roots of {followed:,} were followed "
         "in many strides from a step of no length. Thousands of claims in single and double precision (in brackets: "
-        f"false ones); by kind: {false}. Empty: not run. Of energy radau alone is asked; others have added "
+        f"false ones); by kind: {false}. Empty: not run. Of energy radau alone was asked then; others had added "
         f"up to {most:.1f} times what was at stake in one step."
     )
     table = [[system, *(cell(system, scheme) for scheme in schemes)] for system in systems]

@@ -5,6 +5,7 @@ import dataclasses
 import chex
 import jax
 import jax.numpy as jnp
+import judges
 import numpy as np
 import pytest
 import torture_steps
@@ -341,6 +342,21 @@ def test_energy_that_no_force_explains_is_told():
         print(info)
         assert info.status == pbad.Status.BRANCH
         np.testing.assert_array_equal(after.q, before.q)
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+@pytest.mark.parametrize("scheme", ["dirk2", "dirk4"])
+def test_stages_in_turn_add_no_energy_unsaid(scheme):
+    """A chain in steps of radians, where its stages had made up to 92 times the energy at stake."""
+    gains, refused = [], 0
+    for *_, status, s, _ in torture_steps.rounds(
+        torture_steps.SYSTEMS["chain"](np.dtype("float64")), scheme, 512, 3, 7
+    ):
+        gains += list(judges.gain(s)[status == 0])
+        refused += int(np.sum(status == pbad.Status.BRANCH))
+    print("CONVERGED", len(gains), "BRANCH", refused, "largest gain", max(gains))
+    assert max(gains) < torture_steps.OWN_ERROR and len(gains) > 1300 and refused > 10
 
 
 def energies_of_lanes(model, scheme, q, v, dt, n, lowest):
