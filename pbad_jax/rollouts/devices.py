@@ -60,7 +60,7 @@ def share_of(q: jax.Array, what: str) -> Share | None:
     """Where the lanes of q (lanes,nq) are; None: there is one device alone, or it is not known (inside jit)."""
     if isinstance(q, jax.core.Tracer) or jax.device_count() == 1:
         return None
-    s = q.sharding
+    s = getattr(q, "sharding", None)  # numpy's arrays have none
     if isinstance(s, SingleDeviceSharding):  # by a mesh of it alone, so that it computes what each of many would
         return Share(Mesh(list(s.device_set), ("lanes",), axis_types=(AxisType.Auto,)), "lanes")
     if not isinstance(s, NamedSharding) or s.is_fully_replicated:
