@@ -42,7 +42,7 @@ SCRIPTS = (
     Script("step_time", 4.5, (), (), "20 and 80 links, radau2 and radau3 of long chains, 1024 lanes, lanes of radau3"),
     Script("linear_solver", 1.7),
     Script("small_systems", 0.5),
-    Script("pass_time", 1.5, ("gymnasium",), ("--only", "chain"), "the ant"),
+    Script("pass_time", 0.5, (), ("--only", "'radau2', 0.02"), "radau(1), the ant, a lane of many"),
     Script("optimisers", 1.7),
     Script("robustness", 1.5, (), ("--only", "0.128"), "step sizes below 0.128 s"),
     Script("float32", 1.2, (), ("--only", "radau2"), "all schemes but radau(2)"),

@@ -254,7 +254,7 @@ def cond_if_any(wanted: jax.Array, often: Callable, seldom: Callable, *operands,
             return jax.lax.map(of_lane, jnp.arange(axis_size))
 
         def some(*every):
-            ways = {"cpu": alone} if takes_long and lanes_are_here() else {}
+            ways = {"cpu": alone} if takes_long and axis_size and lanes_are_here() else {}
             return jax.lax.platform_dependent(*every, **ways, default=each(select))
 
         out = jax.lax.cond(jnp.any(wanted), some, each(lambda _, *o: often(*o)), wanted, *operands)
