@@ -108,7 +108,7 @@ def test_hard_steps_are_made_in_parts():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "scheme, links, width", [("radau1", 39, 16), ("radau1", 40, 1), ("radau2", 20, 1), ("dirk4", 20, 16)]
+    "scheme, links, width", [("radau1", 39, 16), ("radau1", 40, 1), ("radau2", 20, 1), ("dirk4", 20, 33)]
 )
 def test_on_a_cpu_large_systems_go_one_after_another(scheme, links, width):
     model = pbad.chain(links, dtype=DTYPE)
