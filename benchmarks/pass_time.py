@@ -114,7 +114,7 @@ def own_width(name: str, options: pbad.Options, precision: str) -> int:
         straight = predictor.straight(eq.nodes, eq.dt, state.v)
         return continuation.init(problem_of(model, scheme, resolve(options, model), start, eq, straight), status=-1)
 
-    return queue._slots_on_cpu(jax.vmap(begun)(states), 1)
+    return queue.slots_on_cpu(jax.vmap(begun)(states), 1)
 
 
 def lane(scheme: str) -> dict:

@@ -38,7 +38,7 @@ def run_until_done(step: Callable, is_running: Callable, given: Any, state: Any)
         )
         axes = jax.tree.map(lambda batched: 0 if batched else None, in_batched[0])
         on_cpu = jax.default_backend() == "cpu"
-        slots = _slots_on_cpu(state, axis_size) if on_cpu else max(SLOTS, axis_size // SHARE)
+        slots = slots_on_cpu(state, axis_size) if on_cpu else max(SLOTS, axis_size // SHARE)
         if slots >= axis_size or not lanes_are_here():
             slots = 0
         if not (on_cpu and slots):  # an accelerator takes as long for few lanes as for many
@@ -50,7 +50,7 @@ def run_until_done(step: Callable, is_running: Callable, given: Any, state: Any)
     return run(given, state)
 
 
-def _slots_on_cpu(state: Any, lanes: int) -> int:
+def slots_on_cpu(state: Any, lanes: int) -> int:
     """How many of these lanes are side by side."""
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state)) // max(1, lanes)
     return min(MOST_CPU, max(FEWEST_CPU, CACHE_CPU // max(1, size)))
