@@ -101,8 +101,8 @@ class Problem(Protocol):
         """Whether a root has to be asked `is_on_branch`, () bool; cheap."""
         ...
 
-    def is_on_branch(self, x: Any, J: Any) -> jax.Array:
-        """Whether a root is the one that grows out of h = 0, as far as can be told from x and J; () bool."""
+    def is_on_branch(self, x: Any, J: Any, guess: Any) -> jax.Array:
+        """Whether a root is the one that grows out of h = 0, as far as x, J and its plain `guess` tell; () bool."""
         ...
 
     # what L-BFGS needs beside: y = Lᵀ δ (n,) are whitened exponential coordinates about the first guess

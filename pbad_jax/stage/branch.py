@@ -20,6 +20,7 @@ from pbad_jax.stage.equation import StageFields, StepStart
 # rad a step from which a root's matrix is looked at. Below, what stands on its head at a large dt may look like a fold:
 # where one configuration is unknown what grows by e in a step, where several are by e^2.4
 LARGE_TURN = 0.5
+STRAY = 0.25  # rad that a root may be turned from where it was looked for
 LEANING = 0.1  # how far to the left of the axis an eigenvalue may be, where inertia alone has 2 ± 1.4i (radau(2))
 BLOW = 0.3  # of the energy at stake, what a step may add where forces act once a step (docs/mathematics.md, section 4)
 LONGEST_TURN = 2 * np.pi  # rad a step; beyond, how many turns there were is a guess
@@ -28,6 +29,15 @@ LONGEST_TURN = 2 * np.pi  # rad a step; beyond, how many turns there were is a g
 def turns_far(model: Model, z: jax.Array) -> jax.Array:
     """Whether a root z (m,nq) has turned some joint by so much that it may not be connected, () bool."""
     return _largest_turn(model, z) >= LARGE_TURN
+
+
+def strays(model: Model, guess: jax.Array, z: jax.Array) -> jax.Array:
+    """Whether some joint of a root z (m,nq) is turned far from where it was looked for (m,nq), () bool.
+
+    Newton's method may have leapt to another branch, which no matrix tells.
+    """
+    off = jax.vmap(lambda a, b: manifold.difference(model, a, b))(guess, z)
+    return jnp.any(jnp.abs(jnp.where(tree(model.topology).dof_slide, 0.0, off)) > STRAY)
 
 
 def is_connected(model: Model, metric: batched.CholeskyFactor | None, D: jax.Array, J) -> jax.Array:
@@ -103,10 +113,10 @@ def adds_energy(
 ) -> jax.Array:
     """Whether a step ends with energy that no force explains, beyond the scheme's `own_error` of that at stake.
 
-    Asked `always`, or where a joint turns far or something may be blown against. Minima of other wells, and in steps
-    that are far too large even the root that grows out of the start, have many times the energy; their matrix does not
-    tell. Models with forces that may drive are not asked: the work of a stiff servo is known too badly. () bool, of the
-    stages and of v (nv,) at the end.
+    Asked `always`, or where a joint turns far, or would in the next step, or something may be blown against. Minima of
+    other wells, and in steps that are far too large even the root that grows out of the start, have many times the
+    energy; their matrix does not tell. Models with forces that may drive are not asked: the work of a stiff servo is
+    known too badly. () bool, of the stages and of v (nv,) at the end.
     """
     if not all(map(makes_no_energy, model.forces)):
         return jnp.zeros((), bool)
@@ -114,7 +124,8 @@ def adds_energy(
     gains = functools.partial(_adds_energy, BLOW if acting(model, "step") else own_error)
     if always:
         return gains(*once)
-    asked = turns_far(model, st.z) | any(hasattr(f, "passed") for f in model.forces)
+    rates = jnp.where(tree(model.topology).dof_slide, 0.0, jnp.abs(v))
+    asked = turns_far(model, st.z) | jnp.any(rates * dt > LARGE_TURN) | any(hasattr(f, "passed") for f in model.forces)
     return cond_if_any(asked, lambda *_: jnp.zeros((), bool), gains, *once)
 
 
