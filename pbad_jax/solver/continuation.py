@@ -3,8 +3,8 @@
 The problem is such that h → 0 is trivial (a time step of length h dt). If Levenberg–Marquardt does not converge from
 the plain guess, or to a root that is not accepted, solve for h = 1/2, extrapolate that root to a larger h, and so on,
 halving the stride where an attempt fails. So the root at h = 1 is approached along the branch that starts at h = 0, the
-physical one. An attempt whose Newton step leaps to another branch is noticed as far as `is_on_branch` can tell, by
-the root's matrix and by how far the root is from where it was extrapolated to.
+physical one. An attempt that leaps to another branch is noticed as far as `is_on_branch` can tell, and where roots are
+near one another by Newton's method, which then does not contract.
 
 Where laws have duals, a direct attempt that fails mostly wanders: its steps stay long, from law to law. Whether it
 does is nearly chance: of six first guesses (`STARTS`), most of them with less motion than the plain one, each solves
@@ -133,13 +133,15 @@ def _next_attempt(problem: Problem, settings: lm.Settings, s: State) -> State:
 def _judged(problem: Problem, s: State, attempt: lm.SolveState) -> lm.SolveState:
     """BRANCH instead of CONVERGED where the root is not on the branch that starts at h = 0."""
     found = (attempt.status == Status.CONVERGED) & (s.status == lm.RUNNING) & problem.is_suspect(attempt.x)
-    given = problem, attempt.x, attempt.J, s.x_done, s.h_done, s.h
-    good = cond_if_any(found, lambda *_: jnp.ones((), bool), _is_on_branch, *given, takes_long=True)
-    return attempt._replace(status=jnp.where(found & ~good, jnp.int8(Status.BRANCH), attempt.status))
+    on_branch = lambda problem, x, J: problem.is_on_branch(x, J)  # noqa: E731
+    good = cond_if_any(found, _yes, on_branch, problem, attempt.x, attempt.J, takes_long=True)
+    leapt = (attempt.status == Status.CONVERGED) & attempt.leaps & problem.has_roots_nearby()
+    return attempt._replace(status=jnp.where((found & ~good) | leapt, jnp.int8(Status.BRANCH), attempt.status))
 
 
-def _is_on_branch(problem: Problem, x, J, x_done, h_done, h) -> jax.Array:
-    return problem.is_on_branch(x, J, problem.guess(x_done, h_done, h))
+def _yes(problem, x, J) -> jax.Array:
+    del problem, x, J
+    return jnp.ones((), bool)
 
 
 def of_one_attempt(problem: Problem, attempt: lm.SolveState) -> State:

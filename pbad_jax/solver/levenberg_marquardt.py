@@ -55,6 +55,7 @@ PATIENCE = 3  # iterations of a guided solve in which nothing is held against a 
 TURNED, SHORT = 2.0, 0.5  # of the slope at the start of a step: at its end against it, or with it still
 MISTRUST, REGAIN = 0.7, 1.3  # factors of the trust
 LEAST = 1e-4  # trust
+LONG, CONTRACTION = 0.05, 0.5  # reach of a correction whose share of the one before is looked at, and that share
 ROUNDING = 5.0  # a residual within this factor of the tolerance is accepted when nothing reduces it
 
 
@@ -81,6 +82,7 @@ class SolveState(NamedTuple):
     slope: jax.Array  # () the model's residual along it, at its start
     trust: jax.Array  # () of the guide
     again: jax.Array  # () bool: the trial comes a second time, for a damped step
+    leaps: jax.Array  # () bool: Newton's method did not contract from the first guess to where it is
     iterations: jax.Array  # () int32; -1 until the first guess has been evaluated
     status: jax.Array  # () int8, RUNNING or a Status
 
@@ -104,6 +106,7 @@ def init(problem: Problem, x, trust: jax.Array | float = 1.0, *, status: jax.Arr
         slope=jnp.zeros((), dtype),
         trust=jnp.asarray(trust, dtype),
         again=jnp.zeros((), bool),
+        leaps=jnp.zeros((), bool),
         iterations=jnp.asarray(-1, jnp.int32),
         status=jnp.asarray(status, jnp.int8),
     )
@@ -122,6 +125,7 @@ def restart(problem: Problem, s: SolveState, x, trust: jax.Array | float = 1.0) 
         slope=jnp.zeros_like(s.slope),
         trust=jnp.full_like(s.trust, trust),
         again=jnp.zeros_like(s.again),
+        leaps=jnp.zeros_like(s.leaps),
         iterations=jnp.full_like(s.iterations, -1),
         status=jnp.full_like(s.status, RUNNING),
     )
@@ -149,8 +153,21 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
     trust = s.trust if s.guide is None else _next_trust(problem, s, t)
     step = _bounded(problem, newton, jnp.sqrt(trust))
     slope, trial = problem.slope(model_r, step), problem.retract(x, step)
-    after = SolveState(
-        x, r, J, norm, merit, trial, newton, damping, s.guide, step, slope, trust, s.again, s.iterations + 1, status
+    after = s._replace(
+        x=x,
+        r=r,
+        J=J,
+        norm=norm,
+        merit=merit,
+        trial=trial,
+        newton=newton,
+        damping=damping,
+        step=step,
+        slope=slope,
+        trust=trust,
+        leaps=s.leaps | _leaps(problem, s, newton),
+        iterations=s.iterations + 1,
+        status=status,
     )
     if s.guide is None:
         last = root & accept & (problem.length(newton) < problem.length(s.newton))
@@ -261,6 +278,17 @@ def reach(problem: Problem, delta: jax.Array) -> jax.Array:
     """The largest |δ| of an unknown over what its linear model can be trusted with, ()."""
     longest = problem.max_correction
     return jnp.max(jnp.abs(delta.reshape(-1, longest.size)) / jnp.reshape(longest, (1, -1)))
+
+
+def _leaps(problem: Problem, s: SolveState, newton: jax.Array) -> jax.Array:
+    """Whether a long correction is not shorter than half of the one before, (): Kantorovich's bound of a contraction.
+
+    While it holds, the root is the only one nearby, and the one that grows out of the root the guess was made from.
+    """
+    if s.guide is not None:
+        return jnp.zeros((), bool)
+    now, before = reach(problem, newton), reach(problem, s.newton)
+    return (s.iterations >= 0) & (now > LONG) & (now > CONTRACTION * before)
 
 
 def _bounded(problem: Problem, delta: jax.Array, trust: jax.Array) -> jax.Array:

@@ -97,12 +97,16 @@ class Problem(Protocol):
         """Whether the plain guess at h = 1 is so far from h = 0 that laws with kinks may lead astray; () bool."""
         ...
 
+    def has_roots_nearby(self) -> jax.Array:
+        """Whether Newton's method may lead from the plain guess to another root, if it does not contract; () bool."""
+        ...
+
     def is_suspect(self, x: Any) -> jax.Array:
         """Whether a root has to be asked `is_on_branch`, () bool; cheap."""
         ...
 
-    def is_on_branch(self, x: Any, J: Any, guess: Any) -> jax.Array:
-        """Whether a root is the one that grows out of h = 0, as far as x, J and its plain `guess` tell; () bool."""
+    def is_on_branch(self, x: Any, J: Any) -> jax.Array:
+        """Whether a root is the one that grows out of h = 0, as far as can be told from x and J; () bool."""
         ...
 
     # what L-BFGS needs beside: y = Lᵀ δ (n,) are whitened exponential coordinates about the first guess

@@ -20,7 +20,6 @@ from pbad_jax.stage.equation import StageFields, StepStart
 # rad a step from which a root's matrix is looked at. Below, what stands on its head at a large dt may look like a fold:
 # where one configuration is unknown what grows by e in a step, where several are by e^2.4
 LARGE_TURN = 0.5
-STRAY = 0.25  # rad that a root may be turned from where it was looked for
 LEANING = 0.1  # how far to the left of the axis an eigenvalue may be, where inertia alone has 2 ± 1.4i (radau(2))
 BLOW = 0.3  # of the energy at stake, what a step may add where forces act once a step (docs/mathematics.md, section 4)
 LONGEST_TURN = 2 * np.pi  # rad a step; beyond, how many turns there were is a guess
@@ -29,15 +28,6 @@ LONGEST_TURN = 2 * np.pi  # rad a step; beyond, how many turns there were is a g
 def turns_far(model: Model, z: jax.Array) -> jax.Array:
     """Whether a root z (m,nq) has turned some joint by so much that it may not be connected, () bool."""
     return _largest_turn(model, z) >= LARGE_TURN
-
-
-def strays(model: Model, guess: jax.Array, z: jax.Array) -> jax.Array:
-    """Whether some joint of a root z (m,nq) is turned far from where it was looked for (m,nq), () bool.
-
-    Newton's method may have leapt to another branch, which no matrix tells.
-    """
-    off = jax.vmap(lambda a, b: manifold.difference(model, a, b))(guess, z)
-    return jnp.any(jnp.abs(jnp.where(tree(model.topology).dof_slide, 0.0, off)) > STRAY)
 
 
 def is_connected(model: Model, metric: batched.CholeskyFactor | None, D: jax.Array, J) -> jax.Array:

@@ -188,27 +188,20 @@ class StageProblem:
         """The largest of the plain guess, rad."""
         return jnp.max(jnp.where(tree(self.model.topology).dof_slide, 0.0, jnp.abs(self.direction)))
 
-    @property
-    def _may_leap(self) -> jax.Array:
-        """Whether the rates alone turn a joint so far that the equations have several roots nearby, () bool.
-
-        Not asked of contact, whose roots are far from their guesses.
-        """
+    def has_roots_nearby(self) -> jax.Array:
+        """Whether the rates alone turn a joint far; not asked of contact, whose guide leads its own way."""
         if self._is_guided or not self.has_branches:
             return jnp.zeros((), bool)
         return self._guessed_turn() > branch.LARGE_TURN
 
     def is_suspect(self, x: jax.Array) -> jax.Array:
-        """Whether a joint has turned far, or would have by its rate."""
-        return self._may_leap | branch.turns_far(self.model, x) if self.has_branches else jnp.zeros((), bool)
+        """Whether a joint has turned far."""
+        return branch.turns_far(self.model, x) if self.has_branches else jnp.zeros((), bool)
 
-    def is_on_branch(self, x: jax.Array, J, guess: jax.Array) -> jax.Array:
-        """Whether J says that the root is connected with h = 0, its turns can be counted, and where it may be another
-        it is where it was looked for.
-        """
+    def is_on_branch(self, x: jax.Array, J) -> jax.Array:
+        """Whether J says that the root is connected with h = 0, and its turns can be counted."""
         D = self.eq.D if len(self.C) > 1 else jnp.ones((1, 1), x.dtype)
-        good = branch.counts_turns(self.model, x) & branch.is_connected(self.model, self.start.metric, D, J)
-        return good & ~(self._may_leap & branch.strays(self.model, guess, x))
+        return branch.counts_turns(self.model, x) & branch.is_connected(self.model, self.start.metric, D, J)
 
     def whiten(self, r: jax.Array) -> jax.Array:
         """L⁻¹ r of every stage."""
