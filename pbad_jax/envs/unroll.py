@@ -93,7 +93,7 @@ def unroll(
         population: every lane has policy_params of its own: all arrays have a leading axis of lanes.
         tile: lanes side by side; see `rollout_batch`.
         schedule: "iteration", as above; "step": `vmap` and `scan` of `env.step`, which reverse mode goes through;
-            "auto": by iterations for the schemes that can.
+            "auto": by iterations.
 
     Returns:
         The state to go on from, and Transitions (lanes, length, ...).
@@ -113,7 +113,7 @@ def unroll(
     lanes = _lanes(env, state)
     length, options = integer(length, "length", 1), env.rules.options
     params = env.checked(params, lanes)
-    by = schedule_of(schedule, options, length)
+    by = schedule_of(schedule)
     model = env.task.model
     share = share_of(state.sim.q, "state.sim.q")
     width = width_of(tile, lanes // (1 if share is None else share.devices), scheme_of(options).m * model.nv)
@@ -224,7 +224,7 @@ def _by_iterations(env: Env, policy, policy_params, params: Params, axes: Params
     flight = _at_rest(env, policy, policy_params, params, axes, state)
     model_axes = axes.model if jax.tree.leaves(axes.model) else None
     given = (params.model, model_axes, state.sim, flight, interleaved.Drive(begin, end, stops=False), dt, length)
-    rows, sim, flight, _ = interleaved.run(*given, without_dt(rules.options), width, interleaved.COMMIT_FRACTION)
+    rows, sim, flight, _ = interleaved.run(*given, without_dt(rules.options), width)
     return flight.state._replace(sim=sim), rows
 
 

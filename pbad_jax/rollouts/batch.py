@@ -18,7 +18,6 @@ from pbad_jax.rollouts.inputs import checked_batch, lanes_of, one_of, row
 from pbad_jax.rollouts.rollout import Trajectory
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options, check_options, scheme_of, without_dt
-from pbad_jax.step.step import make_step
 
 CPU_TILE = 16  # quicker than 32 for uneven lanes, ants and chains (1.4 and 1.6 times), as quick for even ones
 LARGE_SYSTEM = 80  # unknowns from which on a CPU lanes side by side take longer than one after another
@@ -30,8 +29,7 @@ class Schedule(NamedTuple):
 
     by: "iteration" or "step". width: trajectories side by side. passes: () int32, Levenberg–Marquardt iterations of all
     of them at once. rounds: () int32, commits. busy: (), the share of width · passes in which a step was being solved;
-    otherwise a lane waited for the next commit, or for the last trajectories. The last three are None for what only
-    goes step by step.
+    otherwise a lane waited for the next commit, or for the last trajectories.
 
     Example:
         >>> states = jax.vmap(lambda v: pbad.make_state(arm, v=v))(jnp.eye(2))
@@ -42,9 +40,9 @@ class Schedule(NamedTuple):
 
     by: str
     width: int
-    passes: jax.Array | None = None
-    rounds: jax.Array | None = None
-    busy: jax.Array | None = None
+    passes: jax.Array
+    rounds: jax.Array
+    busy: jax.Array
 
 
 class Batch(NamedTuple):
@@ -121,7 +119,7 @@ def rollout_batch(
             devices, per device. Default: as many as `states` has; by iterations on a CPU at most 16, and 1 where a
             step has 80 or more unknowns (stages times degrees of freedom).
         schedule: "iteration", as above; "step": all lanes of a tile make a step, then the next, as vmap(rollout) does.
-            "auto": by iterations for the schemes that can (radau and legendre).
+            "auto": by iterations. (L-BFGS solves a step at once, which counts as no pass.)
         report: whether to return a Schedule too.
 
     Returns:
@@ -155,8 +153,8 @@ def run(model: Model, states: State, controls, n_steps, options, queue, tile, sc
             raise OptionError("states that are spread over devices take no queue: append it to them, and give a tile")
         states = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), states, queue)
     control_of, n_steps = checked_batch(model, states.q.shape[0], controls, n_steps)
-    by, lanes = schedule_of(schedule, options, n_steps), side_by_side // devices
-    if tile is None and not _can_iterate(options):
+    by, lanes = schedule_of(schedule), side_by_side // devices
+    if tile is None and options.solver != "lm":
         width = lanes  # their solves are queues (math/queue.py)
     else:
         width = width_of(tile, lanes, scheme_of(options).m * model.nv)
@@ -186,20 +184,13 @@ def _rollout(model, states: State, control_of, dt, n_steps: int, options: Option
 
     def here(model, states, control_of, dt):
         axes = jax.tree.map(lambda _: 0, model) if batched else None
-        if n_steps and _can_iterate(options):
-            fraction = interleaved.COMMIT_FRACTION if by == "iteration" else 1.0
-            given = (model, axes, states, None, _driven_by(control_of), dt, n_steps, options, width)
-            (q, v, info), ends, _, work = interleaved.run(*given, fraction)
-        else:
-            q, v, info, ends = _by_steps(model, axes, states, control_of, dt, n_steps, options, width)
-            work = ()
+        given = (model, axes, states, None, _driven_by(control_of), dt, n_steps, options, width)
+        (q, v, info), ends, _, work = interleaved.run(*given, in_step=by == "step")
         return q, v, info, ends, tuple(jnp.asarray(x)[None] for x in work)
 
     here = on_each_device(here, share, _with_lanes(model, control_of))
     q, v, info, ends, work = here(model, states, control_of, dt)
-    if work:
-        work = (jnp.max(work[0]), jnp.max(work[1]), jnp.mean(work[2]))
-    return q, v, info, ends, work
+    return q, v, info, ends, (jnp.max(work[0]), jnp.max(work[1]), jnp.mean(work[2]))
 
 
 def _with_lanes(model: Model, control_of: Partial) -> tuple[bool, ...]:
@@ -219,40 +210,11 @@ def _driven_by(control_of: Callable) -> interleaved.Drive:
     return interleaved.Drive(begin, end)
 
 
-def _by_steps(model: Model, axes, states: State, control_of: Callable, dt, n_steps: int, options: Options, width: int):
-    """One tile after the other, each a vmapped rollout; the last one is filled up with copies of the last lane."""
-    step, n = make_step(options), states.q.shape[0]
-    tiles = -(-n // width)
-    lanes = jnp.minimum(jnp.arange(tiles * width), n - 1).reshape(tiles, width)
-
-    def lane(i):
-        own = model if axes is None else jax.tree.map(lambda x: x[i], model)
-
-        def body(state, k):
-            state, info = step(own, state, control_of(own, i, k, state), dt)
-            return state, (state.q, state.v, info)
-
-        end, out = jax.lax.scan(body, jax.tree.map(lambda x: x[i], states), jnp.arange(n_steps))
-        return *out, end
-
-    out = jax.lax.map(jax.vmap(lane), lanes)
-    return jax.tree.map(lambda x: x.reshape(tiles * width, *x.shape[2:])[:n], out)
-
-
-def schedule_of(schedule: str, options: Options, n_steps: int) -> str:
-    """How it goes, by "iteration" or by "step": as asked for, and as the scheme can."""
+def schedule_of(schedule: str) -> str:
+    """How it goes, by "iteration" or by "step"."""
     if schedule not in SCHEDULES:
         raise OptionError(f"schedule is {schedule!r}; it must be one of {', '.join(SCHEDULES)}")
-    if schedule == "iteration" and not _can_iterate(options):
-        raise OptionError(
-            f'schedule="iteration" is for radau and legendre with solver="lm"; got {options.scheme}, '
-            f'{options.solver!r}: use schedule="step" or "auto"'
-        )
-    return "iteration" if _can_iterate(options) and schedule != "step" and n_steps > 0 else "step"
-
-
-def _can_iterate(options: Options) -> bool:
-    return scheme_of(options).kind == "collocation" and options.solver == "lm"
+    return "step" if schedule == "step" else "iteration"
 
 
 def width_of(tile: int | None, lanes: int, unknowns: int) -> int:

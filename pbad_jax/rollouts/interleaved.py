@@ -6,9 +6,11 @@ are served side by side; a slot whose trajectory is over takes the next one that
 iterations of all steps, and what a slot computes does not depend on the others.
 
 A commit takes kinematics and a mass matrix of all slots, so a pass goes on until a part of the slots is ready for one:
-READY, or all, which is a step of every lane at a time.
+COMMIT_FRACTION, or all, which is a step of every lane at a time. Schemes whose stages are solved in turn (step/leg.py)
+go from one to the next likewise, between commits. L-BFGS, whose iterations are loops of their own, solves all at once.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,16 +21,17 @@ from pbad_jax.errors import Status
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
-from pbad_jax.schemes import Scheme
 from pbad_jax.solver import continuation
 from pbad_jax.solver import levenberg_marquardt as lm
-from pbad_jax.stage.equation import StageEquation, StepStart
-from pbad_jax.stage.problem import problem_of, searched, settings
-from pbad_jax.step import collocation, step, substeps
+from pbad_jax.stage.equation import StepStart
+from pbad_jax.stage.problem import find, searched, settings
+from pbad_jax.step import step, substeps
 from pbad_jax.step.info import StepInfo
+from pbad_jax.step.leg import Leg
 from pbad_jax.step.options import Options, resolve, scheme_of
 
-COMMIT_FRACTION = 0.25  # of the running slots; then they commit
+# of the running slots; then they commit. More where a solve takes few iterations beside what a commit takes
+COMMIT_FRACTION = {"collocation": 0.25, "dirk": 0.6, "variational": 0.6}
 
 
 class Ended(NamedTuple):
@@ -68,10 +71,9 @@ class _Slot(NamedTuple):
 
     flight: _Flight
     start: StepStart
-    eq: StageEquation
-    direction: jax.Array  # (m,nv)
     before: jax.Array  # RUNNING, or why its step is not to be solved
-    solve: continuation.State
+    leg: Leg
+    solve: continuation.State  # of the leg
 
 
 class _BatchState(NamedTuple):
@@ -97,13 +99,13 @@ def run(
     rows: int,
     options: Options,
     width: int,
-    fraction: float,
+    in_step: bool = False,
 ) -> tuple[Any, State, Any, tuple[jax.Array, jax.Array, jax.Array]]:
     """Trajectories from `states` (lanes,...), `width` at a time, until each has written `rows` ≥ 1 of them.
 
     axes: of the model's leaves, 0 where every lane has its own and None where all share one; None: all shared.
     carry: (lanes,...) what goes with the states. dt: () s; that of the options does not count.
-    fraction: of the running slots that is waited for.
+    in_step: whether all slots wait for one another in every step.
 
     Returns:
         what was written (lanes, rows, ...), the States and the carry at the end; then passes, rounds and the busy
@@ -118,14 +120,32 @@ def run(
         return jax.tree.map(lambda x, axis: x if axis is None else x[own], model, axes)
 
     scheme, config = scheme_of(options), resolve(options, model_of(0))
-    assert isinstance(scheme, Scheme)
+    method = step.METHODS[scheme.kind]
+    fraction = 1.0 if in_step else COMMIT_FRACTION[scheme.kind]
     whole_only = options.on_failure == "freeze"
+
+    def solving(model: Model, start: StepStart, leg: Leg) -> continuation.State:
+        problem = method.problem(model, scheme, config, start, leg)
+        if config.method == "lm":
+            return continuation.init(searched(problem, leg.status), status=leg.status)
+        return find(problem, leg.status)
 
     @with_all_bits
     def iterated(model: Model, slot: _Slot, s: continuation.State) -> continuation.State:
-        problem = problem_of(model, scheme, config, slot.start, slot.eq, slot.direction)
-        problem = searched(problem, slot.before)
+        problem = searched(method.problem(model, scheme, config, slot.start, slot.leg), slot.leg.status)
         return continuation.iterate(problem, settings(problem), s)
+
+    def goes_on(slot: _Slot) -> jax.Array:
+        """Whether there is another leg after one that has been solved."""
+        if method.is_last is None:
+            return jnp.zeros((), bool)
+        return (slot.solve.status == Status.CONVERGED) & ~method.is_last(scheme, slot.leg)
+
+    @with_all_bits
+    def advanced(model: Model, slot: _Slot) -> _Slot:
+        assert method.more is not None
+        leg = method.more(model, scheme, config, slot.start, slot.leg, slot.solve)
+        return slot._replace(leg=leg, solve=solving(model, slot.start, leg))
 
     def begin(lane, k, state: State, carry) -> _Flight:
         model = model_of(lane)
@@ -141,9 +161,8 @@ def run(
         start, length = part_of(f)
         s = step.prepare(config, model_of(f.lane), f.control, length, start)
         status = jnp.where(wanted & (f.lane < n), s.status, jnp.int8(Status.FROZEN))
-        problem, status, _ = collocation.begin(s.model, scheme, config, s.dt, s.start, s.state, status)
-        solve = continuation.init(searched(problem, status), status=status)
-        return _Slot(f, s.start, problem.eq, problem.direction, status, solve)
+        leg = method.begin(s.model, scheme, config, s.dt, s.start, s.state, status)
+        return _Slot(f, s.start, leg.status, leg, solving(s.model, s.start, leg))
 
     @with_all_bits
     def attempted(model: Model, slot: _Slot, ready) -> tuple[State, StepInfo]:
@@ -151,8 +170,7 @@ def run(
         s = step.prepare_again(model, slot.flight.control, length, start, slot.start, slot.before)
         status = jnp.where(ready, slot.solve.status, jnp.int8(Status.FROZEN))
         found = slot.solve._replace(status=status, iterations=jnp.where(ready, slot.solve.iterations, 0))
-        problem = problem_of(s.model, scheme, config, slot.start, slot.eq, slot.direction)
-        ended = collocation.end(scheme, problem, found)
+        ended = method.end(s.model, scheme, config, slot.start, slot.leg, found)
         return step.finish(config, options.failed_gradient, start, s, ended)
 
     def end(slot: _Slot, ready) -> tuple[Ended, jax.Array, Any, jax.Array]:
@@ -167,15 +185,18 @@ def run(
         ended = drive.end(model, jnp.minimum(f.lane, n - 1), f.k, f.state, f.control, after, info, f.carry)
         return ended, jnp.asarray(drive.stops) & (info.status == Status.FROZEN), parts, made
 
-    begin, seated, end, iterated = (jax.jit(f, inline=True) for f in (begin, seated, end, iterated))  # traced once
+    traced_once = functools.partial(jax.jit, inline=True)
+    begin, seated, end, iterated, advanced = map(traced_once, (begin, seated, end, iterated, advanced))
+    until_ready = _Until(iterated, goes_on, None if method.more is None else advanced, fraction)
 
     def first_of(lane):
         return jax.tree.map(lambda x: x[jnp.minimum(lane, n - 1)], (states, carry))
 
     def commit(f: _BatchState) -> _BatchState:
-        slots, passes, used = _until_ready(iterated, model_of, axes, f, n, fraction)
-        old, taken = slots.flight, slots.flight.lane < n
-        ready = (slots.solve.status != lm.RUNNING) & taken
+        models, taken = model_of(f.slots.flight.lane), f.slots.flight.lane < n
+        slots, passes, used = _until_ready(until_ready, models, axes, taken, f.slots, f.passes, f.used)
+        old = slots.flight
+        ready = _is_through(until_ready, slots) & taken
         ended, stopped, parts, made = jax.vmap(end)(slots, ready)
         made &= ready
         place = jnp.where(made & ended.complete, old.lane, n)
@@ -214,30 +235,60 @@ def run(
     written = jax.tree.map(lambda x: jnp.zeros((n, rows, *x.shape), x.dtype), shapes)
     none, last = jnp.zeros((), jnp.int32), jnp.zeros(n, jnp.int32)
     flight = _BatchState(slots, none, written, (states, carry), last, none, none, jnp.zeros(width, jnp.int32))
+    if not rows:
+        return written, states, carry, (none, none, jnp.ones((), model.dtype))
     flight = jax.lax.while_loop(lambda f: (f.waiting < n) | jnp.any(f.slots.flight.lane < n), commit, flight)
     written = _filled(flight.written, flight.last, rows) if drive.stops else flight.written
     busy = jnp.mean(flight.used.astype(model.dtype)) / jnp.maximum(1, flight.passes)
     return written, *flight.ends, (flight.passes, flight.rounds, busy)
 
 
-def _until_ready(
-    iterated: Callable, model_of: Callable, axes: Any, f: _BatchState, n: int, fraction: float
-) -> tuple[_Slot, jax.Array, jax.Array]:
+class _Until(NamedTuple):
+    """What slots do until they commit."""
+
+    iterated: Callable  # (model, slot, solve) -> solve
+    goes_on: Callable  # slot -> whether there is another leg
+    advanced: Callable | None  # (model, slot) -> the slot in its next leg
+    fraction: float  # of those taken, that is waited for
+
+
+def _is_through(until: _Until, slots: _Slot) -> jax.Array:
+    """Which of the slots have solved all of a step, (slots,) bool."""
+    return (slots.solve.status != lm.RUNNING) & ~jax.vmap(until.goes_on)(slots)
+
+
+def _until_ready(until: _Until, models: Model, axes: Any, taken, slots: _Slot, passes, used):
     """Iterate all slots until enough of them can commit: the slots, all passes so far, and iterations of each."""
-    lane = f.slots.flight.lane
-    here, each = model_of(lane), jax.vmap(iterated, (axes, 0, 0))
+    flying = jnp.sum(taken)
 
-    def go_on(c):
-        running = jnp.sum(c[0].status == lm.RUNNING)
-        flying = jnp.sum(lane < n)
-        return (running > 0) & (flying - running < fraction * flying)
+    def some_solved(c):
+        slots, passes, used = c
+        each = jax.vmap(until.iterated, (axes, 0, 0))
 
-    def one(c):
-        s, passes, used = c
-        return each(here, f.slots, s), passes + 1, used + (s.status == lm.RUNNING)
+        def go_on(c):
+            running = jnp.sum(c[0].status == lm.RUNNING)
+            return (running > 0) & (flying - running < until.fraction * flying)
 
-    s, passes, used = jax.lax.while_loop(go_on, one, (f.slots.solve, f.passes, f.used))
-    return f.slots._replace(solve=s), passes, used
+        def one(c):
+            s, passes, used = c
+            return each(models, slots, s), passes + 1, used + (s.status == lm.RUNNING)
+
+        s, passes, used = jax.lax.while_loop(go_on, one, (slots.solve, passes, used))
+        return slots._replace(solve=s), passes, used
+
+    def waits(c):
+        through = jnp.sum(_is_through(until, c[0]) & taken)
+        return (through < flying) & (through < until.fraction * flying)
+
+    def some_on(c):
+        slots, passes, used = some_solved(c)
+        solved = (slots.solve.status != lm.RUNNING) & jax.vmap(until.goes_on)(slots)
+        on = jax.vmap(until.advanced, (axes, 0))(models, slots)  # pyright: ignore[reportArgumentType]
+        return where(solved, on, slots), passes, used
+
+    if until.advanced is None:
+        return some_solved((slots, passes, used))
+    return jax.lax.while_loop(waits, some_on, (slots, passes, used))
 
 
 def where(wanted: jax.Array, new: Any, old: Any) -> Any:

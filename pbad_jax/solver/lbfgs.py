@@ -71,7 +71,22 @@ def solve(problem: Problem, settings: Settings, *, status: jax.Array | int) -> S
     newton = -problem.solve(J, r)
     no = jnp.zeros((), bool)
     return SolveState(
-        x, r, J, found.norm, found.value, x, newton, zero, None, newton, zero, zero, no, found.iterations, found.status
+        x=x,
+        r=r,
+        J=J,
+        norm=found.norm,
+        merit=found.value,
+        trial=x,
+        newton=newton,
+        damping=zero,
+        guide=None,
+        step=newton,
+        slope=zero,
+        trust=zero,
+        again=no,
+        leaps=no,
+        iterations=found.iterations,
+        status=found.status,
     )
 
 

@@ -3,9 +3,6 @@
 Read next: step/step.py.
 """
 
-from typing import Any
-
-import jax
 import jax.numpy as jnp
 
 from pbad_jax.errors import Status
@@ -21,6 +18,7 @@ from pbad_jax.stage.result import Roots, StepResult, step_result, without_gain
 from pbad_jax.stage.work import impulse_work, stage_work
 from pbad_jax.step.closing_impulse import after_closing_impulse, divided, impulse_work_before, is_closed_by_one
 from pbad_jax.step.history import from_radau, history_node
+from pbad_jax.step.leg import Leg, Method
 
 OWN_ERROR = 0.01  # of the energy at stake in a step, what radau may add by itself
 
@@ -32,15 +30,15 @@ def step(
 
     known: the Roots, where they have been found before.
     """
-    problem, status, before = begin(model, scheme, config, dt, start, state, status, known)
-    found = find(problem, status, known and known.stages)
-    return end(scheme, problem, found, before, known)
+    leg = begin(model, scheme, config, dt, start, state, status, known)
+    found = find(problem(model, scheme, config, start, leg), leg.status, known and known.stages)
+    return end(model, scheme, config, start, leg, found, known)
 
 
 def begin(
     model: Model, scheme: Scheme, config: SolverConfig, dt, start: StepStart, state: State, status, known=None
-) -> tuple[StageProblem, jax.Array, Any]:
-    """What is to be solved, RUNNING or a Status to be passed through, and what was solved before."""
+) -> Leg:
+    """What is to be solved; it remembers what was solved before it."""
     z_h, before = None, ()
     if scheme.has_history:
         z_h, status, before = history_node(model, scheme, config, dt, start, state, status, known)
@@ -48,19 +46,29 @@ def begin(
     if is_closed_by_one(model, scheme):
         assert eq.impulse is not None
         eq = eq._replace(impulse=divided(eq.impulse))
-    direction = predictor.along_last_step(model, scheme, eq, state)
-    return problem_of(model, scheme, config, start, eq, direction), status, before
+    return Leg(eq, predictor.along_last_step(model, scheme, eq, state), status, before)
+
+
+def problem(model: Model, scheme: Scheme, config: SolverConfig, start: StepStart, leg: Leg) -> StageProblem:
+    """The equations of all stages."""
+    return problem_of(model, scheme, config, start, leg.eq, leg.direction)
 
 
 def end(
-    scheme: Scheme, problem: StageProblem, found: continuation.State, before: Any = (), known: Roots | None = None
+    model: Model,
+    scheme: Scheme,
+    config: SolverConfig,
+    start: StepStart,
+    leg: Leg,
+    found: continuation.State,
+    known: Roots | None = None,
 ) -> StepResult:
     """All that comes after the solve."""
-    model, start, eq, config = problem.model, problem.start, problem.eq, problem.config
+    eq, solved = leg.eq, problem(model, scheme, config, start, leg)
     if scheme.has_history and config.retry and config.method == "lm" and known is None:
-        found = from_radau(problem, found)
+        found = from_radau(solved, found)
     closed = is_closed_by_one(model, scheme)
-    z = root(problem, found.attempt.x, found.status == Status.CONVERGED)
+    z = root(solved, found.attempt.x, found.status == Status.CONVERGED)
     st = equation.stages(model, start, z)
     v, _, _ = equation.end_velocity(model, start, eq, st)
     history = manifold.compose_increment(model, start.q, z[-2]) if scheme.m > 1 else start.q
@@ -68,9 +76,12 @@ def end(
     if config.account:
         work = jnp.asarray(scheme.weights, start.q.dtype) @ stage_work(model, start, eq, st)
         work = work + (impulse_work_before(model, start, eq.dt, st) if closed else impulse_work(model, start, eq, st))
-    result = step_result(problem, found, z[-1], v, history, work, Roots(before, found.attempt.x))
+    result = step_result(solved, found, z[-1], v, history, work, Roots(leg.memory, found.attempt.x))
     if closed:
-        result = after_closing_impulse(problem, result, known and known.closing)
-    return (
-        result if scheme.has_history or known is not None else without_gain(model, start, eq.dt, st, result, OWN_ERROR)
-    )
+        result = after_closing_impulse(solved, result, known and known.closing)
+    if scheme.has_history or known is not None:
+        return result
+    return without_gain(model, start, eq.dt, st, result, OWN_ERROR)
+
+
+METHOD = Method(begin, problem, end)

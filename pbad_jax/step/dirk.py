@@ -17,15 +17,17 @@ from pbad_jax.math.small import matmul
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.schemes import Dirk
-from pbad_jax.solver import implicit
+from pbad_jax.solver import continuation, implicit
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.branch import is_continuous
 from pbad_jax.stage.equation import StageEquation, StepStart
-from pbad_jax.stage.problem import SolverConfig, StageProblem, solve
+from pbad_jax.stage.problem import SolverConfig, StageProblem, find, root
 from pbad_jax.stage.result import Roots, StepResult, step_result, without_gain
 from pbad_jax.stage.work import stage_work
+from pbad_jax.step import impulse
 from pbad_jax.step.impulse import Impulse, apply_impulses
+from pbad_jax.step.leg import Leg, Method
 
 OWN_ERROR = 0.1  # of the energy at stake in a step, what such a scheme may add by itself; it does in steps of a radian
 
@@ -52,30 +54,97 @@ class _Done(NamedTuple):
     outcome: StepResult
 
 
+class _Memory(NamedTuple):
+    """Where a step is."""
+
+    kick: Impulse
+    done: _Done
+    stage: jax.Array  # () int32, that is to be solved
+
+
 def step(
     model: Model, scheme: Dirk, config: SolverConfig, dt, start: StepStart, state: State, status, known=None
 ) -> StepResult:
     """The stages in turn, in one compiled loop; the last one is the end of the step."""
+    stages = known and known.stages
+
+    def solved(i, leg: Leg) -> Leg:
+        stage = problem(model, scheme, config, start, leg)
+        return more(model, scheme, config, start, leg, find(stage, leg.status, None if stages is None else stages[i]))
+
+    first = begin(model, scheme, config, dt, start, state, status, known)
+    last = jax.lax.fori_loop(0, len(scheme.A), solved, first)
+    return _ended(model, start, last, judged=known is not None)
+
+
+def begin(
+    model: Model, scheme: Dirk, config: SolverConfig, dt, start: StepStart, state: State, status, known=None
+) -> Leg:
+    """The first stage."""
     del state
-    dtype, n = start.q.dtype, len(scheme.A)
+    kick = apply_impulses(model, config, dt, start, status, known and known.before)
+    done = _before(model, impulse.after(start, kick), kick, len(scheme.A))
+    return _leg(model, scheme, dt, start, _Memory(kick, done, jnp.zeros((), jnp.int32)))
+
+
+def _leg(model: Model, scheme: Dirk, dt, start: StepStart, memory: _Memory) -> Leg:
+    kick, done, i = memory
+    table = _table(scheme, start.q.dtype)
+    eq = _equation(table, dt, impulse.after(start, kick), i, done)
+    direction = predictor.after_last_stage(model, (table.nodes[i] - table.last[i]) * dt, done.z, done.v, done.a)
+    return Leg(eq, direction, done.outcome.status, memory)
+
+
+def problem(model: Model, scheme: Dirk, config: SolverConfig, start: StepStart, leg: Leg) -> StageProblem:
+    """The stage whose turn it is."""
+    del scheme
+    return StageProblem(model, impulse.after(start, leg.memory.kick), leg.eq, leg.direction, config)
+
+
+def more(
+    model: Model, scheme: Dirk, config: SolverConfig, start: StepStart, leg: Leg, found: continuation.State
+) -> Leg:
+    """The next stage; after the last one there is nothing to be solved in it."""
+    kick, done, i = leg.memory
+    table, stage = _table(scheme, start.q.dtype), problem(model, scheme, config, start, leg)
+    done = _after_stage(stage, table, i, done, found)
+    return _leg(model, scheme, leg.eq.dt, start, _Memory(kick, done, i + 1))
+
+
+def is_last(scheme: Dirk, leg: Leg) -> jax.Array:
+    """Whether the step ends with this stage, () bool."""
+    return leg.memory.stage == len(scheme.A) - 1
+
+
+def end(
+    model: Model, scheme: Dirk, config: SolverConfig, start: StepStart, leg: Leg, found: continuation.State
+) -> StepResult:
+    """After the last stage, or one that failed."""
+    return _ended(model, start, more(model, scheme, config, start, leg, found))
+
+
+def _ended(model: Model, start: StepStart, leg: Leg, judged: bool = False) -> StepResult:
+    kick, done, _ = leg.memory
+    out = done.outcome._replace(roots=Roots(kick.root, done.roots))
+    out = out._replace(status=jnp.where(out.status == lm.RUNNING, jnp.int8(Status.CONVERGED), out.status))
+    if judged:
+        return out
+    st = equation.stages(model, start, done.roots[-1])
+    return without_gain(model, start, leg.eq.dt, st, out, OWN_ERROR, always=True)
+
+
+METHOD = Method(begin, problem, end, more, is_last)
+
+
+def _table(scheme: Dirk, dtype) -> _Table:
     nodes = jnp.asarray(scheme.nodes, dtype)
     last = jnp.concatenate([jnp.zeros(1, dtype), nodes[:-1]])
     lower, weights = jnp.asarray(np.tril(scheme.A, -1), dtype), jnp.asarray(scheme.A[-1], dtype)
-    table = _Table(lower, nodes, last, weights, scheme.gamma)
-    kick = apply_impulses(model, config, dt, start, status, known and known.before)
-    before, start, first = start, kick.start, _before(model, config, kick, n)
-    stages = known and known.stages
-    done = jax.lax.fori_loop(0, n, lambda i, done: _stage(model, table, config, dt, start, i, done, stages), first)
-    out = done.outcome._replace(roots=Roots(kick.root, done.roots))
-    out = out._replace(status=jnp.where(out.status == lm.RUNNING, jnp.int8(Status.CONVERGED), out.status))
-    if known is not None:
-        return out
-    st = equation.stages(model, before, done.roots[-1])
-    return without_gain(model, before, dt, st, out, OWN_ERROR, always=True)
+    return _Table(lower, nodes, last, weights, scheme.gamma)
 
 
-def _before(model: Model, config: SolverConfig, kick: Impulse, n: int) -> _Done:
-    s, dtype = kick.start, kick.start.q.dtype
+def _before(model: Model, s: StepStart, kick: Impulse, n: int) -> _Done:
+    dtype = s.q.dtype
     fields = jax.tree.map(lambda x: jnp.zeros((n, *x.shape), dtype), s.V)
     identity = manifold.identity_increment(model)
     none = StepResult(
@@ -118,15 +187,10 @@ def _equation(table: _Table, dt, start: StepStart, i, done: _Done) -> StageEquat
     )
 
 
-def _stage(
-    model: Model, table: _Table, config: SolverConfig, dt, start: StepStart, i, done: _Done, known: jax.Array | None
-) -> _Done:
-    """Solve stage i, and note its rate and its acceleration for those that follow."""
-    eq = _equation(table, dt, start, i, done)
-    direction = predictor.after_last_stage(model, (table.nodes[i] - table.last[i]) * dt, done.z, done.v, done.a)
-    problem = StageProblem(model, start, eq, direction, config)
-    found, stage = solve(problem, done.outcome.status, None if known is None else known[i])
-
+def _after_stage(problem: StageProblem, table: _Table, i, done: _Done, found: continuation.State) -> _Done:
+    """Note the rate and the acceleration of stage i, which has been solved, for those that follow."""
+    model, start, eq, config, dt = problem.model, problem.start, problem.eq, problem.config, problem.eq.dt
+    stage = root(problem, found.attempt.x, found.status == Status.CONVERGED)
     st, z = equation.stages(model, start, stage), stage[0]
     v, f, mass = equation.end_velocity(model, start, eq, st)
     a = _acceleration(model, table.gamma * dt, start, eq, st, v, mass)

@@ -26,20 +26,25 @@ from pbad_jax.stage.work import impulse_work
 
 
 class Impulse(NamedTuple):
-    """Time k after the impulse."""
+    """What the impulse changes at time k, and how it was found."""
 
-    start: StepStart
+    rates: tuple[jax.Array, Field] | None  # v_k (nv,) and V_k after it; None where there is none
     status: jax.Array
     iterations: jax.Array
     work: jax.Array  # (nforces,) J; (0,) unless asked for
     root: Any  # () where nothing was solved
 
 
+def after(start: StepStart, kick: Impulse) -> StepStart:
+    """Time k after the impulse."""
+    return start if kick.rates is None else dataclasses.replace(start, v=kick.rates[0], V=kick.rates[1])
+
+
 def apply_impulses(model: Model, config: SolverConfig, dt, start: StepStart, status, known: Any = None) -> Impulse:
     """V_k changed by the forces that act once a step; nothing where there are none."""
     none = jnp.zeros(len(model.forces) if config.account else 0, start.q.dtype)
     if not acting(model, "step"):
-        return Impulse(start, jnp.asarray(status, jnp.int8), jnp.zeros((), jnp.int32), none, ())
+        return Impulse(None, jnp.asarray(status, jnp.int8), jnp.zeros((), jnp.int32), none, ())
     scheme = radau(1) if config.recurrence == "sweeps" else radau(2)
     eq = equation.collocation(model, scheme, dt, start, None)
     newton, direction = config._replace(method="lm", objective="root"), predictor.straight(eq.nodes, dt, start.v)
@@ -50,7 +55,6 @@ def apply_impulses(model: Model, config: SolverConfig, dt, start: StepStart, sta
     v = start.v + dt * operator.solve(model, start.mass, force)
     work = impulse_work(model, start, eq, st) if config.account else none
     V = Field(transforms.velocity_field(model, start.frames, v), joint_field.rate(model, v))
-    after = dataclasses.replace(start, v=v, V=V)
     solved = found.status == Status.CONVERGED
     status = jnp.where(solved, jnp.asarray(status, jnp.int8), found.status)
-    return Impulse(after, status, found.iterations, work, found.attempt.x)
+    return Impulse((v, V), status, found.iterations, work, found.attempt.x)

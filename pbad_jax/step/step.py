@@ -69,7 +69,8 @@ def make_step(options: Options):
     return step
 
 
-METHODS = {"collocation": collocation.step, "dirk": dirk.step, "variational": variational.step}
+STEPS = {"collocation": collocation.step, "dirk": dirk.step, "variational": variational.step}
+METHODS = {"collocation": collocation.METHOD, "dirk": dirk.METHOD, "variational": variational.METHOD}
 
 
 class Prepared(NamedTuple):
@@ -92,11 +93,11 @@ def step_once(
     """
     s = prepare(config, model, control, dt, state)
     if known is None:
-        found = METHODS[scheme.kind](s.model, scheme, config, s.dt, s.start, s.state, s.status)
+        found = STEPS[scheme.kind](s.model, scheme, config, s.dt, s.start, s.state, s.status)
         return *finish(config, failed_gradient, state, s, found), found.roots
     roots, good = known
     status = jnp.where(good, s.status, jnp.int8(Status.FROZEN))
-    found = METHODS[scheme.kind](s.model, scheme, config, s.dt, s.start, s.state, status, roots)
+    found = STEPS[scheme.kind](s.model, scheme, config, s.dt, s.start, s.state, status, roots)
     return *finish(config, failed_gradient, state, s, found, judged=True), roots
 
 

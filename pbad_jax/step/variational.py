@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from pbad_jax.atom import operator
 from pbad_jax.dynamics.instant import damped, damping_of, generalised_force
+from pbad_jax.errors import Status
 from pbad_jax.forces.force import total_load
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Field
@@ -16,12 +17,15 @@ from pbad_jax.math.small import matmul
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.schemes import Variational
+from pbad_jax.solver import continuation
 from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.equation import StepStart
-from pbad_jax.stage.problem import SolverConfig, StageProblem, solve
+from pbad_jax.stage.problem import SolverConfig, StageProblem, find, root
 from pbad_jax.stage.result import Roots, StepResult, step_result
 from pbad_jax.stage.work import power
+from pbad_jax.step import impulse
 from pbad_jax.step.impulse import apply_impulses
+from pbad_jax.step.leg import Leg, Method
 
 
 class MomentumEquation(NamedTuple):
@@ -37,15 +41,38 @@ def step(
     model: Model, scheme: Variational, config: SolverConfig, dt, start: StepStart, state: State, status, known=None
 ) -> StepResult:
     """Solve p_k = <∂T_k/∂q, (T_{k+1} − T_k) M>/dt − dt τ_k/2 for q_{k+1}; then p_{k+1} from the same at q_{k+1}."""
+    leg = begin(model, scheme, config, dt, start, state, status, known)
+    found = find(problem(model, scheme, config, start, leg), leg.status, known and known.stages)
+    return end(model, scheme, config, start, leg, found)
+
+
+def begin(
+    model: Model, scheme: Variational, config: SolverConfig, dt, start: StepStart, state: State, status, known=None
+) -> Leg:
+    """The equation for q_{k+1}; it remembers the impulse before it."""
     del scheme, state
     kick = apply_impulses(model, config, dt, start, status, known and known.before)
-    start, recurrence = kick.start, config.recurrence
+    start, recurrence = impulse.after(start, kick), config.recurrence
     first = equation.instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
     tau = generalised_force(model, start.frames, total_load(model, first, "stages"), recurrence=recurrence)
     eq = MomentumEquation(dt, jnp.ones(1, start.q.dtype), operator.times(model, start.mass, start.v), tau)
-    direction = predictor.straight(eq.nodes, dt, start.v)
-    problem = StageProblem(model, start, eq, direction, config, evaluate=_evaluate, matrix_of=_matrix, modelled_of=None)
-    found, z = solve(problem, kick.status, known and known.stages)
+    return Leg(eq, predictor.straight(eq.nodes, dt, start.v), kick.status, kick)
+
+
+def problem(model: Model, scheme: Variational, config: SolverConfig, start: StepStart, leg: Leg) -> StageProblem:
+    """p_k = ... as a square system."""
+    del scheme
+    start, how = impulse.after(start, leg.memory), {"evaluate": _evaluate, "matrix_of": _matrix, "modelled_of": None}
+    return StageProblem(model, start, leg.eq, leg.direction, config, **how)
+
+
+def end(
+    model: Model, scheme: Variational, config: SolverConfig, start: StepStart, leg: Leg, found: continuation.State
+) -> StepResult:
+    """p_{k+1}, half the kick included."""
+    solved, kick = problem(model, scheme, config, start, leg), leg.memory
+    start, dt, recurrence = solved.start, leg.eq.dt, config.recurrence
+    z = root(solved, found.attempt.x, found.status == Status.CONVERGED)
     st = equation.stages(model, start, z)
     delta, f = jax.tree.map(lambda x: x[0], (st.delta, st.frames))
     mass = operator.mass(model, f, recurrence)
@@ -55,10 +82,14 @@ def step(
     work = kick.work
     if config.account:
         V = transforms.velocity_field(model, f, v)
+        first = equation.instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
         last = equation.instant_at(model, start, q, v, f, V, start.time + dt, dt)
-        work = work + sum(0.5 * dt * power(model, end, "stages") for end in (first, last))
-    out = step_result(problem, found, z[0], v, start.q, work, Roots(kick.root, found.attempt.x))
+        work = work + sum(0.5 * dt * power(model, at, "stages") for at in (first, last))
+    out = step_result(solved, found, z[0], v, start.q, work, Roots(kick.root, found.attempt.x))
     return out._replace(iterations=out.iterations + kick.iterations)
+
+
+METHOD = Method(begin, problem, end)
 
 
 def _tested_at(model: Model, f: Frames, z: jax.Array, delta: Field, recurrence: str) -> jax.Array:
