@@ -74,8 +74,11 @@ def gain(s: Steps) -> Array:
     return (b.T + b.U - a.T - a.U) / (a.T + np.abs(b.U - a.U) + 1e-3 * s.mass)
 
 
-def makes_energy(s: Steps, allowed: float) -> Array:
-    return gain(s) > allowed
+def makes_energy(s: Steps, allowed: float, loose: float) -> Array:
+    """loose: of all energy there is, which is not known better."""
+    a, b = s.before, s.after
+    made = b.T + b.U - a.T - a.U - loose * (a.T + b.T + np.abs(a.U) + np.abs(b.U))
+    return made > allowed * (a.T + np.abs(b.U - a.U) + 1e-3 * s.mass)
 
 
 def changes_momentum(s: Steps, loose: float) -> Array:

@@ -21,7 +21,9 @@ from pbad_jax.stage.equation import StageFields, StepStart
 # where one configuration is unknown what grows by e in a step, where several are by e^2.4
 LARGE_TURN = 0.5
 LEANING = 0.1  # how far to the left of the axis an eigenvalue may be, where inertia alone has 2 ± 1.4i (radau(2))
+GAINING_TURN = 0.25  # rad a step from which the energy is looked at
 BLOW = 0.3  # of the energy at stake, what a step may add where forces act once a step (docs/mathematics.md, section 4)
+BALANCED = 1e-6  # of all energy there is, in which the account of a step may be off by the solver's tolerance
 LONGEST_TURN = 2 * np.pi  # rad a step; beyond, how many turns there were is a guess
 
 
@@ -103,10 +105,10 @@ def adds_energy(
 ) -> jax.Array:
     """Whether a step ends with energy that no force explains, beyond the scheme's `own_error` of that at stake.
 
-    Asked `always`, or where a joint turns far, or would in the next step, or something may be blown against. Minima of
-    other wells, and in steps that are far too large even the root that grows out of the start, have many times the
-    energy; their matrix does not tell. Models with forces that may drive are not asked: the work of a stiff servo is
-    known too badly. () bool, of the stages and of v (nv,) at the end.
+    Asked `always`, or where a joint turns, or would in the next step, or something may be blown against. Minima of
+    other wells, blows at edges and round things, and in steps that are far too large even the root that grows out of
+    the start, have many times the energy; their matrix does not tell. Models with forces that may drive are not asked:
+    the work of a stiff servo is known too badly. () bool, of the stages and of v (nv,) at the end.
     """
     if not all(map(makes_no_energy, model.forces)):
         return jnp.zeros((), bool)
@@ -115,7 +117,8 @@ def adds_energy(
     if always:
         return gains(*once)
     rates = jnp.where(tree(model.topology).dof_slide, 0.0, jnp.abs(v))
-    asked = turns_far(model, st.z) | jnp.any(rates * dt > LARGE_TURN) | any(hasattr(f, "passed") for f in model.forces)
+    turns = jnp.maximum(_largest_turn(model, st.z), jnp.max(rates) * dt)
+    asked = (turns > GAINING_TURN) | any(hasattr(f, "passed") for f in model.forces)
     return cond_if_any(asked, lambda *_: jnp.zeros((), bool), gains, *once)
 
 
@@ -123,8 +126,8 @@ def _adds_energy(share: float, model: Model, start: StepStart, dt, st: StageFiel
     at = equation.end_instant(model, start, 1.0, st, dt)
     U, f = total_potential(model, at), jax.tree.map(lambda x: x[-1], st.frames)
     T_0, T_1 = kinetic_of(model, start.V.T, start.v), kinetic_of(model, transforms.velocity_field(model, f, v), v)
-    rounding = 100 * jnp.finfo(v.dtype).eps * (T_1 + jnp.abs(U) + jnp.abs(start.potential))
-    return T_1 + U - T_0 - start.potential > share * (T_0 + jnp.abs(U - start.potential)) + rounding
+    unknown = max(BALANCED, 100 * float(jnp.finfo(v.dtype).eps)) * (T_1 + jnp.abs(U) + jnp.abs(start.potential))
+    return T_1 + U - T_0 - start.potential > share * (T_0 + jnp.abs(U - start.potential)) + unknown
 
 
 def _largest_turn(model: Model, z: jax.Array) -> jax.Array:

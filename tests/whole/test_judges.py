@@ -56,7 +56,7 @@ def test_what_contact_gives():
     P, L, T = steps.after.P, steps.after.L, steps.after.T
 
     def verdict(s):
-        found = judges.wrong_wrench(s, touching, 0 * turn, LOOSE) | {"energy": judges.makes_energy(s, 0.01)}
+        found = judges.wrong_wrench(s, touching, 0 * turn, LOOSE) | {"energy": judges.makes_energy(s, 0.01, LOOSE)}
         return {why for why, x in found.items() if x.all()}, {why for why, x in found.items() if x.any()}
 
     assert verdict(steps) == (set(), set())
@@ -93,10 +93,10 @@ def test_energy_that_comes_from_nowhere():
     v, w, z = rng.normal(size=(N, 3)), rng.normal(size=(N, 3)), rng.normal(size=N)
     same = body(v, w, z, 3.0)
     steps = Steps(np.full(N, DT), np.full(N, M), np.zeros((N, 3)), same, same, v, v, DT * v)
-    assert not judges.makes_energy(steps, 0.01).any()
-    assert not judges.makes_energy(after(steps, T=same.T + 5, U=same.U - 5), 0.01).any()
-    assert judges.makes_energy(after(steps, T=1.05 * same.T), 0.01).all()
-    assert judges.makes_energy(after(steps, U=same.U + 0.05 * same.T), 0.01).all()
+    assert not judges.makes_energy(steps, 0.01, LOOSE).any()
+    assert not judges.makes_energy(after(steps, T=same.T + 5, U=same.U - 5), 0.01, LOOSE).any()
+    assert judges.makes_energy(after(steps, T=1.05 * same.T), 0.01, LOOSE).all()
+    assert judges.makes_energy(after(steps, U=same.U + 0.05 * same.T), 0.01, LOOSE).all()
 
 
 def test_a_wall_between():
@@ -153,7 +153,7 @@ def test_true_steps_pass_and_falsified_ones_do_not():
         moved = jax.vmap(lambda a, b: manifold.difference(system.model, a, b))(state.q, end.q)
         told = s._replace(after=b, v1=np.asarray(end.v), moved=np.asarray(moved))
         found = system.judge(told, numbers, torture_steps.Ends(np.asarray(state.q), np.asarray(end.q)), LOOSE)
-        return found | {"energy": judges.makes_energy(told, system.allowed)}
+        return found | {"energy": judges.makes_energy(told, system.allowed, LOOSE)}
 
     assert not any(np.any(good & x) for x in verdict(end).values())
     faster = dataclasses.replace(end, v=end.v.at[:, :3].multiply(1.01))
