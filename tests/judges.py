@@ -74,11 +74,12 @@ def gain(s: Steps) -> Array:
     return (b.T + b.U - a.T - a.U) / (a.T + np.abs(b.U - a.U) + 1e-3 * s.mass)
 
 
-def makes_energy(s: Steps, allowed: float, loose: float) -> Array:
-    """loose: of all energy there is, which is not known better."""
+def makes_energy(s: Steps, allowed: float, loose: float, settles: bool = False) -> Array:
+    """loose: of all energy there is, which is not known better. settles: what falls in a step is at stake, too."""
     a, b = s.before, s.after
     made = b.T + b.U - a.T - a.U - loose * (a.T + b.T + np.abs(a.U) + np.abs(b.U))
-    return made > allowed * (a.T + np.abs(b.U - a.U) + 1e-3 * s.mass)
+    fall = 0.5 * (size(s.weight) * s.dt) ** 2 / s.mass if settles else 0.0
+    return made > allowed * (a.T + np.abs(b.U - a.U) + 1e-3 * s.mass + fall)
 
 
 def changes_momentum(s: Steps, loose: float) -> Array:

@@ -437,8 +437,9 @@ def judged(name: str, scheme: str, dtype: str, lanes: int = LANES, count: int = 
         found = system.judge(s, numbers, ends, loose)
         gains.append(np.max(judges.gain(s), where=good, initial=-np.inf))
         if scheme in STAYS or scheme in MOSTLY:
-            own = 0.0 if scheme in STAYS else BLOW if acting(system.model, "step") else OWN_ERROR
-            found["energy"] = judges.makes_energy(s, max(system.allowed, own), loose)
+            settles = scheme in MOSTLY and acting(system.model, "step")
+            own = 0.0 if scheme in STAYS else BLOW if settles else OWN_ERROR
+            found["energy"] = judges.makes_energy(s, max(system.allowed, own), loose, settles)
         if run.follow:
             few = np.flatnonzero(good)[:FOLLOWED]
             found["another root"], lost = other_roots(system, run, numbers, state, after, s.dt, few, dtype)

@@ -113,7 +113,8 @@ def adds_energy(
     if not all(map(makes_no_energy, model.forces)):
         return jnp.zeros((), bool)
     once = jax.lax.stop_gradient((model, start, dt, st, v))
-    gains = functools.partial(_adds_energy, BLOW if acting(model, "step") else own_error)
+    blown = acting(model, "step")
+    gains = functools.partial(_adds_energy, BLOW if blown else own_error, always and blown)
     if always:
         return gains(*once)
     rates = jnp.where(tree(model.topology).dof_slide, 0.0, jnp.abs(v))
@@ -122,12 +123,17 @@ def adds_energy(
     return cond_if_any(asked, lambda *_: jnp.zeros((), bool), gains, *once)
 
 
-def _adds_energy(share: float, model: Model, start: StepStart, dt, st: StageFields, v: jax.Array) -> jax.Array:
+def _adds_energy(
+    share: float, settles: bool, model: Model, start: StepStart, dt, st: StageFields, v: jax.Array
+) -> jax.Array:
     at = equation.end_instant(model, start, 1.0, st, dt)
     U, f = total_potential(model, at), jax.tree.map(lambda x: x[-1], st.frames)
     T_0, T_1 = kinetic_of(model, start.V.T, start.v), kinetic_of(model, transforms.velocity_field(model, f, v), v)
     unknown = max(BALANCED, 100 * float(jnp.finfo(v.dtype).eps)) * (T_1 + jnp.abs(U) + jnp.abs(start.potential))
-    return T_1 + U - T_0 - start.potential > share * (T_0 + jnp.abs(U - start.potential)) + unknown
+    stake = T_0 + jnp.abs(U - start.potential)
+    if settles:  # stages in turn come to rest on contact to what they fall in a step
+        stake = stake + 0.5 * transforms.total_mass(model) * jnp.sum((model.gravity * dt) ** 2)
+    return T_1 + U - T_0 - start.potential > share * stake + unknown
 
 
 def _largest_turn(model: Model, z: jax.Array) -> jax.Array:
