@@ -106,14 +106,14 @@ def adds_energy(
     """Whether a step ends with energy that no force explains, beyond the scheme's `own_error` of that at stake.
 
     Asked `always`, or where a joint turns, or would in the next step, or something may be blown against. Minima of
-    other wells, blows at edges and round things, and in steps that are far too large even the root that grows out of
-    the start, have many times the energy; their matrix does not tell. Models with forces that may drive are not asked:
+    other wells, and in steps that are far too large even the root that grows out of the start, have many times the
+    energy; their matrix does not tell. Models with forces that may drive are not asked:
     the work of a stiff servo is known too badly. () bool, of the stages and of v (nv,) at the end.
     """
     if not all(map(makes_no_energy, model.forces)):
         return jnp.zeros((), bool)
     once = jax.lax.stop_gradient((model, start, dt, st, v))
-    blown = acting(model, "step")
+    blown = bool(acting(model, "step"))
     gains = functools.partial(_adds_energy, BLOW if blown else own_error, always and blown)
     if always:
         return gains(*once)
