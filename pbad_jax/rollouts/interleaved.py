@@ -71,7 +71,6 @@ class _Slot(NamedTuple):
 
     flight: _Flight
     start: StepStart
-    before: jax.Array  # RUNNING, or why its step is not to be solved
     leg: Leg
     solve: continuation.State  # of the leg
 
@@ -101,7 +100,7 @@ def run(
     width: int,
     in_step: bool = False,
 ) -> tuple[Any, State, Any, tuple[jax.Array, jax.Array, jax.Array]]:
-    """Trajectories from `states` (lanes,...), `width` at a time, until each has written `rows` ≥ 1 of them.
+    """Trajectories from `states` (lanes,...), `width` at a time, until each has written `rows` of them.
 
     axes: of the model's leaves, 0 where every lane has its own and None where all share one; None: all shared.
     carry: (lanes,...) what goes with the states. dt: () s; that of the options does not count.
@@ -162,12 +161,12 @@ def run(
         s = step.prepare(config, model_of(f.lane), f.control, length, start)
         status = jnp.where(wanted & (f.lane < n), s.status, jnp.int8(Status.FROZEN))
         leg = method.begin(s.model, scheme, config, s.dt, s.start, s.state, status)
-        return _Slot(f, s.start, leg.status, leg, solving(s.model, s.start, leg))
+        return _Slot(f, s.start, leg, solving(s.model, s.start, leg))
 
     @with_all_bits
     def attempted(model: Model, slot: _Slot, ready) -> tuple[State, StepInfo]:
         start, length = part_of(slot.flight)
-        s = step.prepare_again(model, slot.flight.control, length, start, slot.start, slot.before)
+        s = step.prepare_again(model, slot.flight.control, length, start, slot.start, slot.leg.status)
         status = jnp.where(ready, slot.solve.status, jnp.int8(Status.FROZEN))
         found = slot.solve._replace(status=status, iterations=jnp.where(ready, slot.solve.iterations, 0))
         ended = method.end(s.model, scheme, config, slot.start, slot.leg, found)

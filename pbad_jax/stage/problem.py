@@ -189,8 +189,10 @@ class StageProblem:
         return jnp.max(jnp.where(tree(self.model.topology).dof_slide, 0.0, jnp.abs(self.direction)))
 
     def has_roots_nearby(self) -> jax.Array:
-        """Whether the rates alone turn a joint far; not asked of contact, whose guide leads its own way."""
-        if self._is_guided or not self.has_branches:
+        """Whether the rates alone turn a joint far; not asked of contact, whose guide leads its own way, nor where
+        there is no smaller h to go by.
+        """
+        if self._is_guided or not self.has_branches or not self.follows_from_zero:
             return jnp.zeros((), bool)
         return self._guessed_turn() > branch.LARGE_TURN
 

@@ -95,10 +95,8 @@ def test_equals_the_lanes_own_rollouts(make, scheme):
     assert (status[::2] == Status.CONVERGED).all()
     if make is limb and not FLOAT32:
         assert (status == Status.FROZEN).any()
-        assert (status[1::2] == Status.CONVERGED).any() or scheme in (
-            "legendre2",
-            "variational",
-        )  # wild lanes end at once
+        end_at_once = scheme in ("legendre2", "variational")  # the wild lanes
+        assert (status[1::2] == Status.CONVERGED).any() or end_at_once
 
 
 @pytest.mark.slow
