@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
 from pbad_jax.envs import classic, locomotion, paper, quadruped
 from pbad_jax.envs.env import Env
 from pbad_jax.envs.episode import Rules
@@ -49,7 +51,8 @@ def make(
         >>> envs.make("pendulum", dt=0.02).dt
         0.02
     """
-    task = _found(task, more)
+    with jax.ensure_compile_time_eval():  # made inside somebody's jit, the model's numbers are numbers still
+        task = _found(task, more)
     if options is None:
         dt, scheme = task.dt if dt is None else dt, task.scheme if scheme is None else scheme
         options = Options(dt=dt, scheme=scheme, on_failure="substep")

@@ -249,6 +249,20 @@ def test_the_papers_spider():
     assert env("paper_swimmer").task.model.nu == 3
 
 
+def test_an_environment_made_while_a_function_is_traced():
+    """Its numbers are numbers, in whatever jit of somebody's it is made."""
+
+    @jax.jit
+    def start(key):
+        env = pbad.envs.make("pendulum", dtype=DTYPE)
+        assert not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(env.task.model))
+        return env.reset(key).obs
+
+    np.testing.assert_array_equal(
+        start(jax.random.key(0)), jax.jit(pbad.envs.make("pendulum", dtype=DTYPE).reset)(jax.random.key(0)).obs
+    )
+
+
 def test_quadruped():
     """From a file: the home pose and its control, a command in what is seen, a ground; rewards peak at the command."""
     e = pbad.envs.make("quadruped", path=four_legs(), dtype=DTYPE)
