@@ -128,7 +128,7 @@ def collocation(model: Model, scheme: Scheme, dt, start: StepStart, z_h: jax.Arr
         return StageEquation(dt, nodes, C, D, (None, on, None), (None, None), -jnp.asarray(scheme.e, dtype))
     past = Field(transforms.increments(model, start.L, z_h), joint_field.difference(model, z_h))
     accel, rate = (_outer(scheme.c, past), on, None), (_outer(scheme.d, past), None)
-    return StageEquation(dt, nodes, C, D, accel, rate, jnp.ones(1, dtype) if scheme.m == 1 else None)
+    return StageEquation(dt, nodes, C, D, accel, rate)
 
 
 def _outer(weights, field: Field) -> Field:

@@ -45,7 +45,7 @@ SHARE = 0.1  # of the impulse, at each end of the step
 
 def is_closed_by_one(model: Model, scheme: Scheme) -> bool:
     """Whether the scheme divides its impulse: that of radau(1) is at the end in any case."""
-    return scheme.m > 1 and not scheme.has_history and bool(acting(model, "step"))
+    return scheme.m > 1 and bool(acting(model, "step"))
 
 
 class ClosingEquation(NamedTuple):

@@ -171,9 +171,11 @@ def resolve(options: Options, model: Model) -> SolverConfig:
 
 
 def _check_impulses(options: Options, model: Model) -> None:
-    """Schemes with history have no velocity that an impulse could change."""
+    """Schemes with history have no velocity that an impulse could change: theirs is read off positions before and after
+    it, and a body that has come to rest would be told to move on.
+    """
     once, scheme = [type(f).__name__ for f in acting(model, "step")], scheme_of(options)
-    if once and scheme.has_history and scheme.m > 1:
+    if once and scheme.has_history:
         raise OptionError(
             f"{scheme.name} has no place for forces that act once a step (at='step'): {', '.join(once)}. Use "
             "radau(2), or make them with at='stages' and dt a tenth of a contact or less"

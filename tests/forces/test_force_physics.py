@@ -114,10 +114,12 @@ def test_a_ball_comes_to_rest_with_the_other_schemes(scheme, dt):
     assert np.abs(last).max() < 1e-3
 
 
-def test_schemes_with_history_refuse_impulses():
+@pytest.mark.parametrize("scheme", ["legendre2", "legendre3"])
+def test_schemes_with_history_refuse_impulses(scheme):
+    """legendre(2) took them once: of a ball that sank at 0.2 m/s after an impact it said that it rose at 0.66."""
     model = on_ground("ball")
     with pytest.raises(pbad.OptionError, match="Contact"):
-        run(model, dropped(model, "ball"), 0.01, 0.1, "legendre3")
+        run(model, dropped(model, "ball"), 0.01, 0.1, scheme)
 
 
 @pytest.mark.parametrize("dt", [0.01, 0.05])

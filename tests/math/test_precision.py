@@ -23,10 +23,10 @@ def products(jaxpr) -> list:
     return found
 
 
-def model_and_state():
+def model_and_state(at="step"):
     model = pbad.chain(2, joint="ball")
     ground = forces.half_space((0.0, 0.0, 1.0), -1.0)
-    model = pbad.with_forces(model, forces.contact(model, ground, friction=0.5))
+    model = pbad.with_forces(model, forces.contact(model, ground, friction=0.5, at=at))
     return model, pbad.make_state(model)
 
 
@@ -39,7 +39,7 @@ def check(f, *args):
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_step(scheme):
-    model, state = model_and_state()
+    model, state = model_and_state("stages" if scheme == "legendre2" else "step")
     step = pbad.make_step(pbad.Options(dt=0.01, scheme=scheme, on_failure="substep", account=True))
     check(step, model, state)
 

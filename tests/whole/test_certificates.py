@@ -323,7 +323,8 @@ def test_no_silent_failures(name, max_iterations, solver):
     assert not np.any(good & (kind == "bad"))
     if max_iterations == 400:
         assert np.all(good[kind == "easy"])
-        assert good.mean() > (0.3 if newton else 0.15)
+        has_smaller_steps = newton and not name.startswith("legendre")  # on its way to the root
+        assert good.mean() > (0.3 if has_smaller_steps else 0.15)
     for x in (after.q, after.v):
         assert np.all(np.isfinite(np.asarray(x)[good]))
     np.testing.assert_allclose(np.asarray(after.time)[good], DT, rtol=1e-15)
