@@ -28,7 +28,7 @@ from pbad_jax.schemes import NAMES
 Numbers = dict[str, np.ndarray]  # of every lane, (n, ...)
 LANES, ROUNDS = 1024, 3
 FOLLOWED = 64  # lanes of every round whose root is followed
-STRIDES = (50, 300)
+STRIDES = (50, 300, 3000)  # too long ones jump, too: friction at a contact has needed the last
 STAYS = ("radau1", "radau2", "radau3")  # schemes that promise to add no energy
 MOSTLY, OWN_ERROR = ("dirk2", "dirk3", "dirk4"), 0.101  # and those that add no more than a tenth of what is at stake
 BLOW = 0.301  # of it, what a step may add that rolls over an edge or is blown against one (docs/mathematics.md)
@@ -476,10 +476,12 @@ def other_roots(system, run, numbers, state, after, dt, few, dtype) -> tuple[np.
         return found, found & ~(np.abs(apart).max(1) < 10 * near * scale)
 
     found, wrong = off(STRIDES[0])
-    if wrong.any() or not found.all():  # strides that are too long jump, too
-        found_2, wrong_2 = off(STRIDES[1])
-        wrong, found = wrong & wrong_2, found | found_2
-        wrong &= found_2
+    for strides in STRIDES[1:]:
+        asked = wrong | ~found
+        if not asked.any():
+            break
+        finer, still = off(strides)
+        wrong, found = asked & still, np.where(asked, finer, found)
     other[at[wrong]] = True
     return other, int((~found)[: len(few)].sum())
 

@@ -103,7 +103,7 @@ class Toy:
     def is_suspect(self, x):
         return self.suspect(x)
 
-    def has_roots_nearby(self):
+    def has_roots_nearby(self, on_the_way):
         return jnp.zeros((), bool)
 
     def is_on_branch(self, x, J):

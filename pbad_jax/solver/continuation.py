@@ -135,7 +135,8 @@ def _judged(problem: Problem, s: State, attempt: lm.SolveState) -> lm.SolveState
     found = (attempt.status == Status.CONVERGED) & (s.status == lm.RUNNING) & problem.is_suspect(attempt.x)
     on_branch = lambda problem, x, J: problem.is_on_branch(x, J)  # noqa: E731
     good = cond_if_any(found, _yes, on_branch, problem, attempt.x, attempt.J, takes_long=True)
-    leapt = (attempt.status == Status.CONVERGED) & attempt.leaps & problem.has_roots_nearby()
+    on_the_way = (s.h_done > 0) | (s.h < 1)
+    leapt = (attempt.status == Status.CONVERGED) & attempt.leaps & problem.has_roots_nearby(on_the_way)
     return attempt._replace(status=jnp.where((found & ~good) | leapt, jnp.int8(Status.BRANCH), attempt.status))
 
 

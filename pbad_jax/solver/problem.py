@@ -97,8 +97,10 @@ class Problem(Protocol):
         """Whether the plain guess at h = 1 is so far from h = 0 that laws with kinks may lead astray; () bool."""
         ...
 
-    def has_roots_nearby(self) -> jax.Array:
-        """Whether Newton's method may lead from the plain guess to another root, if it does not contract; () bool."""
+    def has_roots_nearby(self, on_the_way: jax.Array) -> jax.Array:
+        """Whether Newton's method may lead from its guess to another root, if it does not contract; () bool.
+        on_the_way: whether the guess is from the root at a smaller h, or for one.
+        """
         ...
 
     def is_suspect(self, x: Any) -> jax.Array:

@@ -188,13 +188,13 @@ class StageProblem:
         """The largest of the plain guess, rad."""
         return jnp.max(jnp.where(tree(self.model.topology).dof_slide, 0.0, jnp.abs(self.direction)))
 
-    def has_roots_nearby(self) -> jax.Array:
-        """Whether the rates alone turn a joint far; not asked of contact, whose guide leads its own way, nor where
-        there is no smaller h to go by.
+    def has_roots_nearby(self, on_the_way: jax.Array) -> jax.Array:
+        """Whether the rates alone turn a joint far, or the root is approached by smaller h; not asked of contact, whose
+        guide leads its own way, nor where there is no smaller h to go by.
         """
         if self._is_guided or not self.has_branches or not self.follows_from_zero:
             return jnp.zeros((), bool)
-        return self._guessed_turn() > branch.LARGE_TURN
+        return on_the_way | (self._guessed_turn() > branch.LARGE_TURN)
 
     def is_suspect(self, x: jax.Array) -> jax.Array:
         """Whether a joint has turned far."""
