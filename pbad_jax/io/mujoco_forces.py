@@ -1,8 +1,8 @@
 """From MuJoCo's compiled model to forces: contact with what does not move, equality constraints, fluid.
 
 A force needs the finished model, so every function here returns makers, (model) -> force, and what it leaves out.
-MuJoCo's contact and constraint parameters are honoured as far as they mean the same here: friction coefficients, time
-constants, who touches whom. Its impedances, margins and damping ratios are its own.
+MuJoCo's contact and constraint parameters are honoured as far as they mean the same here: friction coefficients, who
+touches whom, and how soft a constraint is (mujoco_softness.py); how fast it is damped is its own.
 """
 
 import dataclasses
@@ -23,6 +23,7 @@ from pbad_jax.forces.contact_points import ContactPoints
 from pbad_jax.io import mujoco_tendons
 from pbad_jax.io.features import idle, refused
 from pbad_jax.io.mjcf import mujoco_module
+from pbad_jax.io.mujoco_softness import mixed, spring_time
 from pbad_jax.kinematics import transforms
 from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.model import Model
@@ -90,13 +91,13 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
             kind = mujoco.mjtGeom(int(m.geom_type[g])).name.removeprefix("mjGEOM_").lower()
             lost.append(idle("contact with the", f" {kind} {_name(m, g)}"))
             continue
-        makers.append(
-            functools.partial(_contact, surface, [place[h] for h in partners], *_mixed(m, g, partners)[:2], points)
-        )
+        on = [place[h] for h in partners]
+        makers.append(functools.partial(_contact, surface, on, *_mixed(m, g, partners), points))
     chosen = [p for p, ends in enumerate(named) if _can_meet(m, ends, place)]
     pairs, masked = [named[p] for p in chosen], _pairs(m, solid, explicit)
     if pairs or masked or held:
         law = _joined_laws(_laws_of_pairs(m, chosen), _laws_of_geoms(m, masked + held))
+        law = law._replace(time=law.time * _of_corners(m, pairs + masked + held))
         geoms = [(place[g], place[h]) for g, h in pairs + masked + held]
         makers.append(functools.partial(_between, geoms, law, MAX_CONTACTS + _overlapping(m)))
     without = len(_pairs(m, moving, explicit)) - len(masked)
@@ -115,7 +116,7 @@ def _pairs_with_the_ground(m, d, pairs: list[int], place: dict[int, int], points
     for p in pairs:
         ends = _ground_first(m, d, _ends_of(m, p), place)
         if ends is not None:
-            time = float(m.pair_solref[p, 0]) if m.pair_solref[p, 0] > 0 else 0.02
+            time = float(spring_time(m, m.pair_solref[p], m.pair_solimp[p])[0])
             met.setdefault((ends[0], time), []).append((p, place[ends[1]]))
         else:
             left += _moves_at_all(m, _ends_of(m, p))
@@ -174,17 +175,17 @@ def _joined_laws(*parts: _Laws) -> _Laws:
 def _laws_of_pairs(m, pairs: list[int]) -> _Laws:
     """Explicit pairs have their own."""
     friction = np.where(m.pair_dim[pairs] == 1, 0.0, m.pair_friction[pairs, 0])
-    time = _as_stiff(m.pair_solref[pairs, 0], m.pair_solimp[pairs])
+    time = spring_time(m, m.pair_solref[pairs], m.pair_solimp[pairs])
     return _Laws(friction, time, m.pair_margin[pairs] - _rule_of_margins()[1] * m.pair_gap[pairs])
 
 
 def _laws_of_geoms(m, pairs: list[tuple[int, int]]) -> _Laws:
     """The others mix those of their geoms."""
     g, h = np.array(pairs, int).reshape(-1, 2).T
-    friction, time, impedance = _mixed(m, g, h)
+    friction, time = _mixed(m, g, h)
     both, less = _rule_of_margins()
     margin = both(m.geom_margin[g], m.geom_margin[h])
-    return _Laws(friction, _as_stiff(time, impedance), margin - less * both(m.geom_gap[g], m.geom_gap[h]))
+    return _Laws(friction, time, margin - less * both(m.geom_gap[g], m.geom_gap[h]))
 
 
 @functools.cache
@@ -203,15 +204,13 @@ def _rule_of_margins() -> tuple[Callable, float]:
     return (np.add if begins > 2.25 else np.maximum), (0.0 if begins in (2.0, 3.0) else 1.0)
 
 
-def _as_stiff(time: np.ndarray, impedance: np.ndarray) -> np.ndarray:
-    """τ (c,) s of the springs mass/τ² that give way under a weight by as much as MuJoCo's constraints, s.
-
-    These have reference accelerations of x/(τ d_max)² at the depth x and leave a share 1 − d of the free acceleration,
-    so that (1 − d) g = d x/(τ d_max)²; d grows with the depth from d₀ to d_max, here it is their mean.
+def _of_corners(m, pairs: list[tuple[int, int]]) -> np.ndarray:
+    """What τ (c,) is to be multiplied by where faces meet: there MuJoCo has a contact in each of four corners, of the
+    half that two equal masses make together, and here the corners share the mass of one.
     """
-    low, high = (np.clip(impedance[:, k], 1e-4, 0.9999) for k in range(2))
-    time, d = np.where(time > 0, time, 0.02), 0.5 * (low + high)
-    return time * high * np.sqrt((1 - d) / d)
+    kinds = m.geom_type[np.array(pairs, int).reshape(-1, 2)]
+    faces = ~(kinds == SPHERE).any(axis=1) & ~np.isin(kinds, (SPHERE, CAPSULE)).all(axis=1)
+    return np.where(faces, np.sqrt(0.5), 1.0)
 
 
 def _overlapping(m) -> int:
@@ -256,18 +255,18 @@ def _name(m, g: int) -> str:
     return repr(mujoco.mj_id2name(m, mujoco.mjtObj.mjOBJ_GEOM, g) or f"geom{g}")
 
 
-def _mixed(m, g, others: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Friction, time constant (s) and solimp (c,5) of g with the others by MuJoCo's rules: priority, else max, mix."""
+def _mixed(m, g, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Friction and time constant (s) of g with the others by MuJoCo's rules: priority, else max and mix."""
     ahead = np.where(m.geom_priority[g] >= m.geom_priority[others], g, others)
     level = m.geom_priority[g] == m.geom_priority[others]
     condim = np.where(level, np.maximum(m.geom_condim[g], m.geom_condim[others]), m.geom_condim[ahead])
-    mu, tau, mix = m.geom_friction[:, 0], m.geom_solref[:, 0], m.geom_solmix
+    mu, mix, ref, imp = m.geom_friction[:, 0], m.geom_solmix, m.geom_solref, m.geom_solimp
     friction = np.where(level, np.maximum(mu[g], mu[others]), mu[ahead])
     weight = (mix[g] + 1e-15) / (mix[g] + mix[others] + 2e-15)
-    time = np.where(level, weight * tau[g] + (1 - weight) * tau[others], tau[ahead])
-    imp, share = m.geom_solimp, np.where(level, weight, (ahead == g) * 1.0)[:, None]
-    impedance = share * imp[g] + (1 - share) * imp[others]
-    return np.where(condim == 1, 0.0, friction), np.where(time > 0, time, 0.02), impedance
+    share = np.where(level, weight, (ahead == g) * 1.0)
+    solref = np.where(level[:, None], mixed(ref[g], ref[others], share), ref[ahead])
+    solimp = share[:, None] * imp[g] + (1 - share)[:, None] * imp[others]
+    return np.where(condim == 1, 0.0, friction), spring_time(m, solref, solimp)
 
 
 def _surface(m, d, g: int):
@@ -355,8 +354,7 @@ def _is_met(m, e: int, kind: str) -> bool:
 
 
 def _tau(m, e: int) -> float:
-    tau = float(m.eq_solref[e, 0])
-    return tau if tau > 0 else 1 / np.sqrt(max(-tau, 1e-12))
+    return float(spring_time(m, m.eq_solref[e], m.eq_solimp[e])[0])
 
 
 def _ends(m, e: int, kind: str, names: list[str]) -> tuple:

@@ -16,6 +16,7 @@ from pbad_jax.forces import gravity_compensation, joint_polynomial
 from pbad_jax.io import mujoco_forces, mujoco_sensors, mujoco_sites, mujoco_tendons
 from pbad_jax.io.features import idle, refused
 from pbad_jax.io.mjcf import mujoco_module
+from pbad_jax.io.mujoco_softness import spring_time
 from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.keyframes import Keyframe
 from pbad_jax.model.model import Mesh
@@ -146,7 +147,6 @@ def _joint(m, j: int, names: _Names, switches: set[str]) -> Joint:
     width = {"free": 7, "ball": 4}.get(kind, 1)
     stiffness = 0.0 if "spring" in switches else float(m.jnt_stiffness[j])
     limited = bool(m.jnt_limited[j]) and kind != "free" and "limit" not in switches
-    tau = float(m.jnt_solref[j, 0])
     return Joint(
         type=kind,
         name=names.joint[j],
@@ -159,7 +159,7 @@ def _joint(m, j: int, names: _Names, switches: set[str]) -> Joint:
         armature=float(m.dof_armature[v]),
         friction_loss=0.0 if "frictionloss" in switches else float(m.dof_frictionloss[v]),
         range=tuple(map(float, m.jnt_range[j])) if limited else None,
-        limit_time_constant=tau if tau > 0 else 1 / np.sqrt(max(-tau, 1e-12)),
+        limit_time_constant=float(spring_time(m, m.jnt_solref[j], m.jnt_solimp[j])[0]),
     )
 
 

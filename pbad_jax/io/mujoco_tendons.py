@@ -18,6 +18,7 @@ from pbad_jax.forces import (
 from pbad_jax.io.features import refused
 from pbad_jax.io.mjcf import mujoco_module
 from pbad_jax.io.mujoco_sites import site
+from pbad_jax.io.mujoco_softness import spring_time
 from pbad_jax.model.model import Model
 
 Maker = Callable[[Model], Force]
@@ -96,7 +97,7 @@ def _laws(m, which: np.ndarray, names, switches: set[str], spring: Callable, lim
         makers.append(functools.partial(spring, tendons=[tendon(m, t, names) for t in which[on]], **how))
     on = which[m.tendon_limited[which] != 0]
     if on.size and "limit" not in switches:
-        k = _inertia(m, on) / np.array([_tau(m.tendon_solref_lim[t]) for t in on]) ** 2
+        k = _inertia(m, on) / spring_time(m, m.tendon_solref_lim[on], m.tendon_solimp_lim[on]) ** 2
         how = {"range": m.tendon_range[on], "stiffness": k, "width": LIMIT_WIDTH, "damping": LIMIT_DAMPING}
         makers.append(functools.partial(limit, tendons=[tendon(m, t, names) for t in on], **how))
     return makers
@@ -111,7 +112,7 @@ def couplings(m, rows: list[int], names) -> Maker:
     """The equality constraints `rows` between fixed tendons, or of one, with its length at qpos0 as MuJoCo has it."""
     a, b = m.eq_obj1id[rows], m.eq_obj2id[rows]
     inertia = _inertia(m, a)
-    k = inertia / np.array([_tau(m.eq_solref[e]) for e in rows]) ** 2
+    k = inertia / spring_time(m, m.eq_solref[rows], m.eq_solimp[rows]) ** 2
     p = m.eq_data[rows, :5] * np.where((b < 0)[:, None], [1, 0, 0, 0, 0], 1)
     offset = np.stack([m.tendon_length0[a], np.where(b < 0, 0.0, m.tendon_length0[np.maximum(b, 0)])], axis=1)
     one = [coefficients(m, t, names) for t in a]
@@ -125,8 +126,3 @@ def couplings(m, rows: list[int], names) -> Maker:
 def _inertia(m, which) -> np.ndarray:
     """What each tendon moves at qpos0, 1/(c M⁻¹ cᵀ)."""
     return 1.0 / np.maximum(m.tendon_invweight0[which], 1e-12)
-
-
-def _tau(solref) -> float:
-    """Time constant, s."""
-    return float(solref[0]) if solref[0] > 0 else 1 / np.sqrt(max(-float(solref[0]), 1e-12))
