@@ -53,17 +53,14 @@ def measure(name: str, dt: float, seconds: float) -> dict:
 
 
 def figures(model: pbad.Model, state: pbad.State, traj, info, real_time: float) -> dict:
-    base = next((j.q for j in model.topology.joints if j.type == "free"), None)
-    x = np.asarray(traj.q)
-    away = (
-        None if base is None else np.linalg.norm(x[:, base : base + 3] - np.asarray(state.q)[base : base + 3], axis=1)
-    )
+    where = jax.jit(jax.vmap(lambda q: pbad.forward_kinematics(model, q).position[0]))
+    away = np.linalg.norm(np.asarray(where(traj.q) - where(state.q[None])), axis=1)  # of the first body
     parts = np.asarray(info.substeps)
     last = pbad.make_state(model, traj.q[-1], traj.v[-1], time=float(traj.time[-1]))
     gaps = [float(np.abs(g).max()) for g in pbad.loop_gaps(model, last) if np.size(g)]
     return {
-        "base_moves_m": None if away is None else round(float(away.max()), 5),
-        "base_ends_m": None if away is None else round(float(away[-1]), 5),
+        "base_moves_m": round(float(away.max()), 5),
+        "base_ends_m": round(float(away[-1]), 5),
         "iterations_a_step": round(float(np.mean(info.iterations)), 2),
         "in_parts": round(float(np.mean(parts > 1)), 4),
         "failed_steps": int(np.count_nonzero(info.status)),

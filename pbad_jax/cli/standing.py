@@ -55,7 +55,7 @@ def begin(args: argparse.Namespace, model: Model) -> Beginning:
     elif given is not None and model.nu:
         parts.append("under the keyframe's control")
     if args.hold:
-        model, held = _held(model, state, {v for _, vs in servos for v in vs})
+        model, held = _held(model, state, {v for _, vs in servos for v in vs} | _loose(model))
         parts += [f"{held} degrees of freedom held by PD drives"] * bool(held)
     elif not parts and not is_built_in(args.model):
         parts.append("nothing holds it" + (" (--hold would)" if model.nv > 6 * _floats(model) else ""))
@@ -133,7 +133,7 @@ def _holding(model: Model, servos: list, q: np.ndarray) -> tuple[np.ndarray, int
 
 
 def _held(model: Model, state: State, served: set[int]) -> tuple[Model, int]:
-    """The model with a PD drive at the state's pose on every joint but free ones that no servo holds."""
+    """The model with a PD drive at the state's pose on every joint but free ones and those that are held already."""
     which = [j for j in model.topology.joints if j.nv and j.type != "free" and not served & {*range(j.v, j.v + j.nv)}]
     if not which:
         return model, 0
@@ -143,6 +143,37 @@ def _held(model: Model, state: State, served: set[int]) -> tuple[Model, int]:
     names = [j.name for j in which]
     drive = forces.pd_drive(model, names, feels * STIFF**2, 2 * feels * STIFF, target=target)
     return pbad.with_forces(model, drive), len(feels)
+
+
+def _loose(model: Model) -> set[int]:
+    """The degrees of freedom that --hold leaves alone: a base that moves freely, and what others lead in a loop."""
+    driven = {v for f in _actuations(model) for i in range(len(f.u_index)) for v in _acts_on(model, f, i)}
+    return _of_bases(model, driven) | _led_by_loops(model, driven)
+
+
+def _of_bases(model: Model, driven: set[int]) -> set[int]:
+    """Of bodies on the world that slide and that nothing drives, where others are driven: free joints by parts."""
+    t, base = model.topology, set()
+    for body, parent in enumerate(t.body_parent):
+        joints_ = [j for j in t.joints if j.body == body]
+        own = {v for j in joints_ for v in range(j.v, j.v + j.nv)}
+        if parent < 0 and any(j.type == "slide" for j in joints_) and driven and not own & driven:
+            base |= own
+    return base
+
+
+def _led_by_loops(model: Model, driven: set[int]) -> set[int]:
+    """Of loops in which something is driven, what is not: held where the loop does not close, it would open it."""
+    above, led = tree(model.topology).dof_above_link, set()
+    for f in model.forces:
+        loops: list[set[int]] = []
+        if isinstance(f, forces.Attachment):
+            loops = [{*np.flatnonzero(above[:, a] != above[:, b]).tolist()} for a, b in {*f.links}]
+        elif isinstance(f, forces.JointCoupling):
+            loops = [{v for v in pair if v >= 0} for pair in f.v_index]
+        for loop in loops:
+            led |= loop - driven if loop & driven else set()
+    return led
 
 
 def effective_inertia(model: Model, q: np.ndarray) -> np.ndarray:

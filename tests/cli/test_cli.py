@@ -391,6 +391,27 @@ def test_as_a_process(tmp_path):
     assert done.stdout == f"pbad_jax {pbad.__version__}\n"
 
 
+CART = """<mujoco><compiler angle="radian"/>
+  <default><joint axis="0 1 0"/><geom type="capsule" size="0.05" fromto="0 0 0 1 0 0"/></default>
+  <worldbody><body name="base"><geom/><joint name="turn"/>
+    <joint name="x" type="slide" axis="1 0 0"/><joint name="z" type="slide" axis="0 0 1"/>
+    <body name="crank"><joint name="crank"/><geom/>
+      <body name="rod" pos="1 0 0"><joint name="rod"/><geom/></body></body>
+    <body name="rocker" pos="2 0 -1"><joint name="rocker"/><geom/></body>
+    <body name="antenna"><joint name="antenna"/><geom/></body>
+  </body></worldbody>
+  <equality><connect body1="rod" body2="rocker" anchor="1 0 0"/></equality>{motor}</mujoco>"""
+
+
+def test_held_is_what_is_driven_or_free_but_no_base_and_no_loop(tmp_path):
+    """A base of slides floats, and a crank leads its loop; where nothing is driven all is held."""
+    motor = '<actuator><motor joint="crank"/></actuator>'
+    for more, held in ((motor, ["crank", "antenna"]), ("", ["turn", "x", "z", "crank", "rod", "rocker", "antenna"])):
+        model = begun(tmp_path, CART.format(motor=more), "--hold").model
+        names = {j.v: j.name for j in model.topology.joints}
+        assert [names[v] for v in model.forces[-1].v_index] == held
+
+
 def test_a_servo_on_a_rope_holds_what_moves_its_sites():
     """A rotor has no length to hold."""
     bodies = [
