@@ -160,7 +160,14 @@ def _load(
         _drop_keyframes(prepared)
     mj_model, messages = _compile(prepared, floating_base)
     has_control = ["ctrl" in n.attrib for n in prepared.root.walk() if n.tag == "key"]
-    converted = mujoco_model.convert(mj_model, prepared.shapes, has_control)
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused by its name later
+            converted = mujoco_model.convert(mj_model, prepared.shapes, has_control)
+    except mjcf.mujoco_module().FatalError as e:
+        raise ModelFileError(
+            f"{root.file}: MuJoCo compiles it, but cannot compute with it at qpos0 ({cut(str(e))}): look for sizes and "
+            "positions that are far too large"
+        ) from None
     unsupported = tuple(prepared.unsupported + converted.unsupported)
     if unsupported and not lenient:
         raise _unsupported(root.file, unsupported)

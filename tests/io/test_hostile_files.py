@@ -587,6 +587,15 @@ def fuzz(text: str, seeds) -> int:
     return loaded
 
 
+def test_what_mujoco_compiles_but_cannot_compute():
+    """Found by tests.torture: it was MuJoCo's own FatalError."""
+    text = """<mujoco><asset><mesh name="tri" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>
+      <worldbody><geom type="plane" size="1 1 0.1"/><body pos="0 0 1"><joint axis="0 1 0"/>
+      <geom type="mesh" mesh="tri"/></body><body><freejoint/><geom size="1e200"/></body></worldbody></mujoco>"""
+    with pytest.raises(pbad.ModelFileError, match="far too large"):
+        pbad.load(text)
+
+
 @pytest.mark.parametrize("text", [MJCF, URDF], ids=["mjcf", "urdf"])
 def test_fuzz(text):
     assert fuzz(text, range(300)) > 30
