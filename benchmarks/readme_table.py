@@ -288,10 +288,12 @@ def torture(data: dict) -> list[str]:
             kinds[kind] = kinds.get(kind, 0) + n
     false = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n) or "none"
     steps, good, followed = (sum(r[k] for r in rows) for k in ("steps", "converged", "followed"))
+    elsewhere = sum(r.get("elsewhere", 0) for r in rows)
     said = (
         f"Of {steps:,} steps, many of them far too large, {good:,} CONVERGED; the roots of {followed:,} were followed "
         "in many strides from a step of no length. Thousands of claims in single and double precision (in brackets: "
-        f"false ones); by kind: {false}. Empty: not run."
+        f"false ones); by kind: {false}. Where bodies meet things {elsewhere} followed roots were others, by all laws as "
+        "good (docs/mathematics.md, section 3). Empty: not run or refused."
     )
     table = [[system, *(cell(system, scheme) for scheme in schemes)] for system in systems]
     return [*markdown(["", *schemes], table, 1), "", said, *_other_parts(data)]

@@ -19,6 +19,7 @@ from pbad_jax.stage import equation
 from pbad_jax.step.closing_impulse import divided, is_closed_by_one
 
 Array = np.ndarray
+LEAP = 0.3  # rad or m
 ALONG = np.linspace(0, 1, 51)[:, None, None]  # fractions of a way
 
 
@@ -136,7 +137,8 @@ def wrong_wrench(s: Steps, t: Touching, turn: Array, loose: float) -> dict[str, 
 def followed(model: pbad.Model, scheme: pbad.Scheme, state: pbad.State, dt, strides) -> tuple[jax.Array, jax.Array]:
     """The end (nq,) of a step, by so many strides in its length, and the last correction, rad or m: is it a root?
 
-    For collocations without history; Newton's method as it is, no damping.
+    For collocations without history; Newton's method as it is, no damping. Infinite where a stride had to be corrected
+    by more than LEAP: there the root turns back, and what Newton's method finds beyond is some other.
     """
     s = equation.step_start(model, state, jnp.zeros(model.nu, model.dtype))
     eq = equation.collocation(model, scheme, jnp.asarray(dt, model.dtype), s, None)
@@ -151,12 +153,14 @@ def followed(model: pbad.Model, scheme: pbad.Scheme, state: pbad.State, dt, stri
         return moved, jnp.max(jnp.abs(delta))
 
     def stride(k, carry):
-        last, z, _ = carry
+        last, z, _, leapt = carry
         on = jax.vmap(lambda a, b: manifold.retract(model, b, manifold.difference(model, a, b)))(last, z)
         h = (k + 1) / strides
         for _ in range(2):
-            on, _ = corrected(on, h)
-        return z, *corrected(on, h)
+            on, by = corrected(on, h)
+            leapt |= ~(by < LEAP)
+        return z, *corrected(on, h), leapt
 
-    _, z, by = jax.lax.fori_loop(0, strides, stride, (still, still, jnp.zeros((), model.dtype)))
-    return manifold.compose_increment(model, state.q, z[-1]), by
+    begun = (still, still, jnp.zeros((), model.dtype), jnp.zeros((), bool))
+    _, z, by, leapt = jax.lax.fori_loop(0, strides, stride, begun)
+    return manifold.compose_increment(model, state.q, z[-1]), jnp.where(leapt, jnp.inf, by)

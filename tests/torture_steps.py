@@ -47,6 +47,7 @@ class System(NamedTuple):
     start: Callable[[np.random.Generator, int, Numbers], tuple[np.ndarray, np.ndarray, np.ndarray]]  # away, v, dt
     judge: Callable[[Steps, Numbers, "Ends", float], dict[str, np.ndarray]]
     allowed: float  # gain of energy in a step
+    has_one_root: bool = True  # near the start; what meets an edge may go to either side, by all laws there are
 
 
 class Ends(NamedTuple):
@@ -241,7 +242,7 @@ def shot(dtype) -> System:
         found["went through"] = ~free & judges.goes_through(a, b, distance, R, 0.7)
         return found
 
-    return System(model, numbers, lane, start, judge, BLOW)
+    return System(model, numbers, lane, start, judge, BLOW, has_one_root=False)
 
 
 def turns(s: Steps, rotation: slice) -> np.ndarray:
@@ -285,7 +286,7 @@ def lying(dtype) -> System:
         t = Touching(points, 0.0, stiffness * x["strength"], x["friction"], (depths(e.q0), depths(e.q1)), level)
         return judges.wrong_wrench(s, t, turn, loose)
 
-    return System(model, numbers, lane, start, judge, BLOW)
+    return System(model, numbers, lane, start, judge, BLOW, has_one_root=False)
 
 
 def pair(dtype) -> System:
@@ -337,7 +338,7 @@ def pair(dtype) -> System:
             "went through": judges.goes_through(origin + gap, gap + relative, distance, R, 0.7),
         }
 
-    return System(model, numbers, lane, start, judge, BLOW)
+    return System(model, numbers, lane, start, judge, BLOW, has_one_root=False)
 
 
 def size_of(v: np.ndarray) -> np.ndarray:
@@ -442,9 +443,13 @@ def judged(name: str, scheme: str, dtype: str, lanes: int = LANES, count: int = 
             found["energy"] = judges.makes_energy(s, max(system.allowed, own), loose, settles)
         if run.follow:
             few = np.flatnonzero(good)[:FOLLOWED]
-            found["another root"], lost = other_roots(system, run, numbers, state, after, s.dt, few, dtype)
+            elsewhere, lost = other_roots(system, run, numbers, state, after, s.dt, few, dtype)
             row["followed"] += len(few) - lost
             row["lost"] += lost
+            if system.has_one_root:
+                found["another root"] = elsewhere
+            else:
+                row["elsewhere"] = row.get("elsewhere", 0) + int(elsewhere.sum())
         row["steps"] += len(status)
         row["converged"] += int(good.sum())
         for why, x in found.items():
