@@ -292,8 +292,8 @@ def torture(data: dict) -> list[str]:
     said = (
         f"Of {steps:,} steps, many of them far too large, {good:,} CONVERGED; the roots of {followed:,} were followed "
         "in many strides from a step of no length. Thousands of claims in single and double precision (in brackets: "
-        f"false ones); by kind: {false}. Where bodies meet things {elsewhere} followed roots were others, by all laws as "
-        "good (docs/mathematics.md, section 3). Empty: not run or refused."
+        f"false ones); by kind: {false}. Where bodies meet things {elsewhere} of the roots followed were others, by "
+        "all laws as good (docs/mathematics.md, section 3). Empty: not run or refused."
     )
     table = [[system, *(cell(system, scheme) for scheme in schemes)] for system in systems]
     return [*markdown(["", *schemes], table, 1), "", said, *_other_parts(data)]
