@@ -270,6 +270,39 @@ def test_the_wheels_have_their_models():
     assert sum(k.startswith("dm_control") for k in mjcfs()) >= 18
 
 
+@pytest.mark.slow
+@pytest.mark.thorough
+def test_two_humanoids_in_a_tangle_come_to_rest():
+    """gymnasium's, one begun inside the other, 10 s at 0.02: no step fails or is made in parts, none gains energy;
+    once they are out of one another nothing is deeper than 2 mm in anything, by MuJoCo's distances.
+    """
+    path = str(mjcfs()["gymnasium/humanoid"])
+    spec, other = mujoco.MjSpec.from_file(path), mujoco.MjSpec.from_file(path)
+    frame = spec.worldbody.add_frame(pos=[0.25, 0.1, 0.4], euler=[0, 0, 170])
+    frame.attach_body(other.body("torso"), "other_", "")
+    m = spec.compile()
+    model = load_quietly(spec.to_xml())[0]
+    start = pbad.make_state(model)
+    options = pbad.Options(dt=0.02, scheme="radau1", on_failure="substep")
+    states, info = pbad.rollout(model, start, n_steps=500, options=options)
+    print(info, "iterations", np.mean(info.iterations))
+    assert info.ok and np.max(info.substeps) == 1 and np.mean(info.iterations) < 10
+
+    def energy(q, v):
+        s = pbad.make_state(model, q, v)
+        return pbad.kinetic_energy(model, s) + pbad.potential_energy(model, s)
+
+    energies = jax.vmap(energy)(jnp.r_[start.q[None], states.q], jnp.r_[start.v[None], states.v])
+    assert np.diff(energies).max() < 1e-9 and np.abs(states.v[-1]).max() < 0.01
+    d, overlaps = mujoco.MjData(m), []
+    for q in np.asarray(states.q)[10::10]:
+        d.qpos[:] = q
+        mujoco.mj_forward(m, d)
+        overlaps.append(-float(d.contact.dist.min()) if d.ncon else 0.0)
+    print("deepest", max(overlaps))
+    assert max(overlaps) < 2e-3
+
+
 @pytest.mark.parametrize("name", mjcfs())
 def test_mjcf_is_mujocos(name):
     if name == "dm_control/lqr":  # its bodies are added by a program
