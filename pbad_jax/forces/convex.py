@@ -10,8 +10,7 @@ Shapes A and B are separated along a unit n by s(n) = n · (x_A(−n) − x_B(n)
 both is the largest s. It is found by the algorithm of Gilbert, Johnson and Keerthi, which wants them apart: A is first
 moved away along a good n by L, which changes n, but never for a worse one, because the n' that it finds has the
 largest s(n') + L n · n'. At the best n nothing changes. Where shapes overlap deeply there may be several such n, and
-the one that is found need not be that of the least depth (of 1,500 random
-poses in which shapes overlap, one-off, in four).
+the one that is found need not be that of the least depth (one-off: in 4 of 1,500 random poses of shapes that overlap).
 
 Frames: all is seen from B, where A is at x -> R x + t.
 """
