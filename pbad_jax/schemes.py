@@ -162,7 +162,8 @@ def legendre(order: int = 2, *, start: str = "matched") -> Scheme:
 
     One polynomial of degree K through the last interior node of the previous step, q_k and the new nodes, which are
     the roots of the shifted Legendre polynomial of degree K − 2 and the end point; its second derivative is the
-    acceleration. K = 2 is eq. (5) of the paper, (T_{k+1} − 2 T_k + T_{k−1})/dt².
+    acceleration. K = 2 is eq. (5) of the paper, (T_{k+1} − 2 T_k + T_{k−1})/dt². Forces act at its stages only; what
+    acts once a step, as contact does by default, is refused.
 
     Args:
         order: K = 2, 3, 4 or 5.

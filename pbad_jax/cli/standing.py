@@ -133,7 +133,7 @@ def _holding(model: Model, servos: list, q: np.ndarray) -> tuple[np.ndarray, int
 
 
 def _held(model: Model, state: State, served: set[int]) -> tuple[Model, int]:
-    """The model with a PD drive at the state's pose on every joint but free ones and those that are held already."""
+    """The model with a PD drive at the state's pose on every joint but free ones and those in `served`, of v."""
     which = [j for j in model.topology.joints if j.nv and j.type != "free" and not served & {*range(j.v, j.v + j.nv)}]
     if not which:
         return model, 0
