@@ -53,7 +53,8 @@ def convert(m, shapes: dict[str, list[Geom]] | None = None, has_control: Sequenc
         geoms, order = {i: shapes.get(names.mujoco_body(i), []) for i in range(m.nbody)}, []
     actuators, lost = _actuators(m, names, switches)
     kept = [names.actuator.index(a.name) for a in actuators]
-    bodies = [_body(m, i, names, switches, geoms.get(i, [])) for i in range(1, m.nbody)]
+    soft = None if shapes is None else Joint.limit_time_constant  # a URDF says nothing of how soft its limits are
+    bodies = [_body(m, i, names, switches, geoms.get(i, []), soft) for i in range(1, m.nbody)]
     seen, unseen = mujoco_sensors.sensors(m, names, {a.name for a in actuators})
     arguments = {
         "actuators": actuators,
@@ -122,7 +123,7 @@ def _disabled(m) -> set[str]:
     return off | ({"spring", "damper"} if "passive" in off else set()) | (stiff if "constraint" in off else set())
 
 
-def _body(m, i: int, names: _Names, switches: set[str], geoms: list[Geom]) -> Body:
+def _body(m, i: int, names: _Names, switches: set[str], geoms: list[Geom], soft: float | None) -> Body:
     first, count = int(m.body_jntadr[i]), int(m.body_jntnum[i])
     R = rotation_numpy(m.body_iquat[i])
     I = R @ np.diag(m.body_inertia[i]) @ R.T
@@ -135,12 +136,12 @@ def _body(m, i: int, names: _Names, switches: set[str], geoms: list[Geom]) -> Bo
         parent=None if parent == 0 else parent - 1,
         position=np.array(m.body_pos[i]),
         quaternion=np.array(m.body_quat[i]),
-        joints=[_joint(m, j, names, switches) for j in range(first, first + count)],
+        joints=[_joint(m, j, names, switches, soft) for j in range(first, first + count)],
         geoms=geoms,
     )
 
 
-def _joint(m, j: int, names: _Names, switches: set[str]) -> Joint:
+def _joint(m, j: int, names: _Names, switches: set[str], soft: float | None) -> Joint:
     kind = ("free", "ball", "slide", "hinge")[m.jnt_type[j]]
     scalar = kind in ("slide", "hinge")
     q, v = int(m.jnt_qposadr[j]), int(m.jnt_dofadr[j])
@@ -159,7 +160,7 @@ def _joint(m, j: int, names: _Names, switches: set[str]) -> Joint:
         armature=float(m.dof_armature[v]),
         friction_loss=0.0 if "frictionloss" in switches else float(m.dof_frictionloss[v]),
         range=tuple(map(float, m.jnt_range[j])) if limited else None,
-        limit_time_constant=float(spring_time(m, m.jnt_solref[j], m.jnt_solimp[j])[0]),
+        limit_time_constant=float(spring_time(m, m.jnt_solref[j], m.jnt_solimp[j])[0]) if soft is None else soft,
     )
 
 
