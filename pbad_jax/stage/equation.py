@@ -190,26 +190,21 @@ def _stage_terms(
         end = scaled(end_load(model, start, eq.nodes[-1], st, dt, guide), dt)
     n_links = model.topology.n_links
 
-    def acts(at_stages: Callable[[Load], jax.Array | None], like: jax.Array) -> jax.Array | None:
-        """Something of the loads at the stages, and of that at the end by its weights."""
-        total, last = jax.vmap(at_stages, axis_size=len(eq.nodes))(load), None if end is None else at_stages(end)
-        if last is None:
-            return total
-        last = impulse.reshape(-1, *(1,) * (like.ndim - 1)) * last[None]
-        return last if total is None else total + last
+    def plus(x: jax.Array, part: Callable[[Load], jax.Array | None]) -> jax.Array:
+        """x and a part of the loads at the stages, and of that at the end by its weights."""
+        at_stages, at_end = jax.vmap(part, axis_size=len(eq.nodes))(load), None if end is None else part(end)
+        if at_stages is not None:
+            x = x + at_stages
+        return x if at_end is None else x + impulse.reshape(-1, *(1,) * (x.ndim - 1)) * at_end[None]
 
-    def plus(x: jax.Array, more: jax.Array | None) -> jax.Array:
-        return x if more is None else x + more
-
-    A = plus(A, acts(lambda x: field_of(x, n_links), A))
-    curving = plus(A, acts(lambda x: field_beyond(x, n_links, "curving"), A))
-    tau = acts(lambda x: x.tau, joint_r)
-    joint_r = joint_r if tau is None else joint_r - tau
+    A = plus(A, lambda x: field_of(x, n_links))
+    curving = plus(A, lambda x: field_beyond(x, n_links, "curving"))
+    zero = jnp.zeros_like(joint_r)
+    joint_r = joint_r - plus(zero, lambda x: x.tau)
     beyond = None
     if guide is not None:
-        field = acts(lambda x: field_beyond(x, n_links, "modelled"), A)
-        tau = acts(lambda x: x.modelled_tau, joint_r)
-        beyond = Field(plus(jnp.zeros_like(A), field), jnp.zeros_like(joint_r) if tau is None else -tau)
+        field = plus(jnp.zeros_like(A), lambda x: field_beyond(x, n_links, "modelled"))
+        beyond = Field(field, -plus(zero, lambda x: x.modelled_tau))
     both = load.dual if end is None else tuple(a if b is None else b for a, b in zip(load.dual, end.dual))
     return StageTerms(z, st.frames, A, joint_r, accel_slopes, rate_slopes, load, end, impulse, curving, beyond, both)
 
