@@ -50,13 +50,14 @@ def in_steps(model, state, dt):
 
 
 class Run(NamedTuple):
-    """States from the first on: n + 1 rows; status of the step that led to each."""
+    """States from the first on: n + 1 rows; status of the step that led to each, iterations of that which follows."""
 
     time: np.ndarray
     q: np.ndarray
     v: np.ndarray
     status: np.ndarray
     energy: np.ndarray
+    iterations: np.ndarray
 
 
 @functools.partial(jax.jit, static_argnames="options")
@@ -67,8 +68,8 @@ def _chunk(model, state, controls, dt, options):
 
     def body(state, control):
         energy = pbad.kinetic_energy(model, state) + pbad.potential_energy(model, state)
-        row = (state.time, state.q, state.v, state.status, energy)
-        return step(model, state, control, dt)[0], row
+        after, info = step(model, state, control, dt)
+        return after, (state.time, state.q, state.v, state.status, energy, info.iterations)
 
     return jax.lax.scan(body, state, controls)
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.forces.force import Instant, Load, dofs
-from pbad_jax.forces.one_sided import OneSided, Tangent, excesses, led, no_tangent, one_sided
+from pbad_jax.forces.one_sided import OneSided, Tangent, excesses, expected_of, led, no_tangent, one_sided
 from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb, ramp, smooth_coulomb
 from pbad_jax.kinematics.manifold import difference
 from pbad_jax.kinematics.tree import ball_blocks, tree
@@ -170,9 +170,9 @@ class JointLimit:
         """τ and its slopes; full matrices only where there are balls."""
         t, q = tree(model.topology), self._scalars(model, at.q)
         tau, beyond, by_q, by_v = (jnp.zeros_like(at.v) for _ in range(4))
-        duals = []
+        duals, began = [], excesses(self._scalars(model, at.start.q), self.range)
         for k, (side, x) in enumerate(excesses(q, self.range)):
-            f = self._end(at, k, x, side * at.v)
+            f = self._end(at, k, x, side * at.v, began[k][1])
             tau, by_q, by_v = tau - side * f.force, by_q - f.by_depth, by_v - f.by_rate
             if f.modelled is not None:
                 beyond = beyond - side * (f.modelled - f.force)
@@ -189,11 +189,12 @@ class JointLimit:
         free = no_tangent((model.nv,), model.dtype)
         return free, free
 
-    def _end(self, at: Instant, k: int, excess: jax.Array, rate: jax.Array) -> OneSided:
-        """The law at end k; its motion is linear, so what was expected is what is there."""
+    def _end(self, at: Instant, k: int, excess: jax.Array, rate: jax.Array, began: jax.Array) -> OneSided:
+        """The law at end k, whose motion is linear."""
         if at.guide is None:
             return one_sided(self, excess, rate)
-        return led(self, excess, rate, excess, at.guide.dual[k], at.guide.rate, at.guide.inertia)
+        last = at.guide.dual[k]
+        return led(self, excess, rate, expected_of(last, began, excess), last, at.guide.rate, at.guide.inertia)
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """k ∫ramp, J."""

@@ -6,7 +6,8 @@ of a depth δ; ramp and g of regularised.py. It is stiff: linearised where a tri
 as the curvature of the motion has carried a light leg a millimetre into the ground, and zero where it has carried it
 out: Newton's method falls in and out of contact. So kinematics and law are linearised at different places (Moreau;
 primal-dual active sets; the method of multipliers). The last linear model expected a depth and, by the law's tangent,
-a force λ. The law is linearised at the depth y where a mass m would come to rest that λ presses on from the depth δ,
+a force λ; before the first of a step what lies still is expected to press as it did, and of the rest nothing. The law
+is linearised at the depth y where a mass m would come to rest that λ presses on from the depth δ,
 
     y + F(y)/σ = δ + λ/σ,   σ = m/dt²,   λ = max(0, the last tangent at the expected depth),
 
@@ -23,10 +24,11 @@ from pbad_jax.forces.regularised import ramp, smooth_positive_part
 
 ITERATIONS = 4  # of Newton's method for y
 BELOW = 4 / 27  # by which s exceeds g(s) at most
+STILL = 0.25  # of the law's width, by how much the first guess moves what lies still
 
 
 class Tangent(NamedTuple):
-    """The dual: the last tangent of the law, F ≈ offset + slope δ, each (c,)."""
+    """The dual: the last tangent of the law, F ≈ offset + slope δ, each (c,); slope inf: there was none."""
 
     offset: jax.Array
     slope: jax.Array
@@ -54,8 +56,12 @@ class OneSided(NamedTuple):
 
 def no_tangent(shape: tuple[int, ...], dtype) -> Tangent:
     """Before the first iterate."""
-    zero = jnp.zeros(shape, dtype)
-    return Tangent(zero, zero)
+    return Tangent(jnp.zeros(shape, dtype), jnp.full(shape, jnp.inf, dtype))
+
+
+def expected_of(last: Tangent, began: jax.Array, depth: jax.Array) -> jax.Array:
+    """What was expected of a depth that is linear in the unknowns: what is there; at first what it `began` with."""
+    return jnp.where(jnp.isinf(last.slope), began, depth)
 
 
 def one_sided(law: Any, depth: jax.Array, rate: jax.Array) -> OneSided:
@@ -71,11 +77,12 @@ def led(law: Any, depth: jax.Array, rate: jax.Array, expected: jax.Array, last: 
 
     Args:
         law, depth, rate: as in `one_sided`.
-        expected: (c,) the depth that the last linear model expected. last: its tangent.
+        expected: (c,) the depth that the last linear model expected; before the first, that at the start of the step.
+        last: its tangent.
         follows: () 1/s, by how much the rate follows the depth. mass: (c,) kg or kg m².
     """
     sigma = mass * follows**2
-    target = depth + jnp.maximum(0.0, last.offset + last.slope * expected) / sigma
+    target = depth + _expected_force(law, depth, expected, last) / sigma
 
     def law_at(y: jax.Array) -> OneSided:
         return one_sided(law, y, rate + follows * (y - depth))
@@ -94,6 +101,14 @@ def led(law: Any, depth: jax.Array, rate: jax.Array, expected: jax.Array, last: 
     tangent = Tangent(f.force - slope * y, slope)
     here = one_sided(law, depth, rate)
     return OneSided(here.force, f.by_depth, f.by_rate, f.force + slope * (depth - y), f.force, tangent)
+
+
+def _expected_force(law: Any, depth: jax.Array, expected: jax.Array, last: Tangent) -> jax.Array:
+    """λ ≥ 0."""
+    first, lies = jnp.isinf(last.slope), jnp.abs(depth - expected) < STILL * law.width
+    pressed = jnp.where(lies, law.stiffness * ramp(expected, law.width)[1], 0.0)
+    led_to = last.offset + jnp.where(first, 0.0, last.slope) * expected
+    return jnp.where(first, pressed, jnp.maximum(0.0, led_to))
 
 
 def _from_above(law: Any, depth, rate, target, sigma, follows) -> jax.Array:

@@ -18,7 +18,7 @@ from pbad_jax.errors import ModelError
 from pbad_jax.forces.drives import actuator_force
 from pbad_jax.forces.force import Instant, Load
 from pbad_jax.forces.joint_laws import quartic
-from pbad_jax.forces.one_sided import Tangent, excesses, led, no_tangent, one_sided
+from pbad_jax.forces.one_sided import Tangent, excesses, expected_of, led, no_tangent, one_sided
 from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb, ramp, smooth_coulomb
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.model.joints import JointInfo
@@ -145,13 +145,15 @@ class TendonLimit:
         """τ and its slopes; the law at either end, led to its root as in one_sided.py."""
         c, rate = self.coefficient, self.coefficient @ at.v
         f, beyond, by_length, by_rate = (jnp.zeros_like(rate) for _ in range(4))
-        duals = []
+        duals, began = [], excesses(lengths(model, self.coefficient, at.start.q), self.range)
         for k, (side, excess) in enumerate(excesses(lengths(model, self.coefficient, at.q), self.range)):
             if at.guide is None:
                 end = one_sided(self, excess, side * rate)
             else:
                 mass = 1.0 / (c * c @ (1.0 / at.guide.inertia))  # of the joints, each alone
-                end = led(self, excess, side * rate, excess, at.guide.dual[k], at.guide.rate, mass)
+                last = at.guide.dual[k]
+                expected = expected_of(last, began[k][1], excess)
+                end = led(self, excess, side * rate, expected, last, at.guide.rate, mass)
                 assert end.modelled is not None
                 beyond = beyond - side * (end.modelled - end.force)
             f, by_length, by_rate = f - side * end.force, by_length - end.by_depth, by_rate - end.by_rate

@@ -23,18 +23,18 @@ def along_last_step(model: Model, scheme: Scheme, eq: StageEquation, state: Stat
 
     p is the parabola through the last interior stage and q_k with the slope dt v at q_k, b its curvature. Smooth motion
     goes on along it, c dt v + c² b, where b is small: after a step of another length, or where it whips, it is not.
-    Where impulses act at the start of the step, v at its end does not say what comes: at rest it is −dt a/2, a what the
-    impulse balances. There the guess is what the last step did: p(c) − p(0) = c dt v + ((c − 1)² − 1) b.
+    Where impulses act, v at the end of a step does not say what comes after the impulse at its start. There the guess
+    bulges from the line as the last step did: c dt v + c (1 − c) times what makes that the last interior stage.
     """
     c, line = eq.nodes[:, None], eq.dt * state.v
     plain = straight(eq.nodes, eq.dt, state.v)
     if scheme.has_history or scheme.m == 1:
         return plain
     left = 1.0 - scheme.nodes[-2]
-    b = (manifold.difference(model, state.q, state.history) + left * line) / left**2
-    known = state.has_history
+    bulge, known = manifold.difference(model, state.q, state.history) + left * line, state.has_history
     if acting(model, "step"):
-        return jnp.where(known, plain + ((c - 1.0) ** 2 - 1.0) * b[None], plain)
+        return jnp.where(known, plain + c * (1.0 - c) / (left * (1.0 - left)) * bulge[None], plain)
+    b = bulge / left**2
     return jnp.where(known & _is_small(b, line), plain + c**2 * b[None], plain)
 
 

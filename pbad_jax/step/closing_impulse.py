@@ -31,6 +31,7 @@ from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import batched
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import Scheme
+from pbad_jax.solver import dense
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation
 from pbad_jax.stage.equation import StageFields, StepStart
@@ -41,6 +42,7 @@ from pbad_jax.stage.result import StepResult
 from pbad_jax.stage.work import power
 
 SHARE = 0.1  # of the impulse, at each end of the step
+NEAR = 0.5  # of what an impulse changes
 
 
 def is_closed_by_one(model: Model, scheme: Scheme) -> bool:
@@ -72,19 +74,20 @@ def divided(impulse: jax.Array) -> jax.Array:
     return SHARE * impulse + (1 - 2 * SHARE)
 
 
-def after_closing_impulse(problem: StageProblem, found: StepResult, known: Any = None) -> StepResult:
-    """What was found of a step, with the velocities after the share of the impulse at its end."""
+def after_closing_impulse(problem: StageProblem, found: StepResult, st: StageFields, known: Any = None) -> StepResult:
+    """What was found of a step with the stages st, with the velocities after the share of the impulse at its end."""
     model, dt = problem.model, problem.eq.dt
     good = found.status == Status.CONVERGED
     q = manifold.compose_increment(model, problem.start.q, found.z)
     before = dataclasses.replace(problem.start, q=q, v=found.v, time=problem.start.time + dt)
     start = equation.step_start(model, before, problem.start.control, problem.start.recurrence)
     eq = ClosingEquation(dt, jnp.ones(1, q.dtype), jnp.ones(1, q.dtype), effective_mass(model, start, dt))
+    guess = dt * _guess(model, start, eq, equation.end_load(model, problem.start, 1.0, st, dt), problem.start.v)
     once = dataclasses.replace(model, forces=tuple(acting(model, "step")))
     newton = problem.config._replace(method="lm", objective="root", condition=False)
     functions = {"evaluate": _evaluate, "matrix_of": _matrix, "modelled_of": _modelled, "has_branches": False}
     near = None if start.near is None else tuple(x for x, f in zip(start.near, model.forces) if acts_at(f) == "step")
-    closing = StageProblem(once, dataclasses.replace(start, near=near), eq, dt * start.v[None], newton, **functions)
+    closing = StageProblem(once, dataclasses.replace(start, near=near), eq, guess[None], newton, **functions)
     ended, z = solve(closing, jnp.where(good, jnp.int8(lm.RUNNING), found.status), known)
     v = start.v + _gained(model, _change(model, start, dt, z)) / dt
     work = found.work
@@ -100,6 +103,14 @@ def after_closing_impulse(problem: StageProblem, found: StepResult, known: Any =
         work=work,
         roots=found.roots._replace(closing=ended.attempt.x),
     )
+
+
+def _guess(model: Model, start: StepStart, eq: ClosingEquation, load: Load, began: jax.Array) -> jax.Array:
+    """v⁺ (nv,) by the load that acted in the step; or v where the step began, if that is near, as it is at rest."""
+    gained = SHARE * eq.dt * batched.solve(eq.mass, generalised_force(model, start.frames, load))
+    assert start.metric is not None
+    off, long = (dense.length(start.metric, x) for x in (began - start.v - gained, gained))
+    return jnp.where(off < NEAR * long, began, start.v + gained)
 
 
 def impulse_work_before(model: Model, start: StepStart, dt, st: StageFields) -> jax.Array:

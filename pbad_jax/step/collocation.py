@@ -78,7 +78,7 @@ def end(
         work = work + (impulse_work_before(model, start, eq.dt, st) if closed else impulse_work(model, start, eq, st))
     result = step_result(solved, found, z[-1], v, history, work, Roots(leg.memory, found.attempt.x))
     if closed:
-        result = after_closing_impulse(solved, result, known and known.closing)
+        result = after_closing_impulse(solved, result, st, known and known.closing)
     if scheme.has_history or known is not None:
         return result
     return without_gain(model, start, eq.dt, st, result, OWN_ERROR)

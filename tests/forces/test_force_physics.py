@@ -131,7 +131,7 @@ def test_schemes_with_history_refuse_impulses(scheme):
 def test_resting_depth(name, scheme, stiffness, dt):
     """A point that bears all sinks 3/2 w, four that bear a quarter each sink w/√2, with w = mg/k the default width.
 
-    And what lies still has no velocity.
+    And what lies still has no velocity, and its steps are found at once.
 
     Damping of 1 s/m lets a small motion die as exp(−χ g t/2): e⁻¹⁹ in 4 s.
     """
@@ -143,6 +143,7 @@ def test_resting_depth(name, scheme, stiffness, dt):
     print(f"rest {name} k={stiffness:g} dt={dt} {scheme}: {got / want - 1:.2e}")
     assert failed(r) == 0 and abs(got / want - 1) < 1e-3
     assert np.abs(r.v[-1]).max() < 1e-4 * G * dt
+    assert r.iterations[-1] <= 3
 
 
 @pytest.mark.parametrize("spin", [30.0, 100.0])

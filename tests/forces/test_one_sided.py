@@ -64,6 +64,19 @@ def test_where_the_force_is_what_was_expected_the_law_is_linearised_where_it_is(
         np.testing.assert_allclose(a, b, rtol=1e-2 if FLOAT32 else 1e-6, atol=1e-6 * float(jnp.max(jnp.abs(b))))
 
 
+def test_what_lies_still_is_expected_to_press_as_it_did():
+    """In the first guess of a step that leaves it where it is the model is the law; what moves is met by nothing."""
+    law, depth, _, _, follows, mass = laws(4)
+    none, still, eps = no_tangent((N,), DTYPE), jnp.zeros(N, DTYPE), float(jnp.finfo(DTYPE).eps)
+    got = led(law, depth, still, depth, none, follows, mass)
+    scale = got.force + (got.by_depth + follows * got.by_rate) * (jnp.abs(depth) + law.width)
+    assert np.all(jnp.abs(got.modelled - got.force) <= 200 * eps * scale)
+    moved = led(law, depth, still, depth + 0.3 * law.width, none, follows, mass)
+    first = Tangent(still, still)
+    for a, b in zip(moved, led(law, depth, still, depth + 0.3 * law.width, first, follows, mass)):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_a_mass_thrown_against_it_is_stopped_in_few_steps():
     """m (x − x_free) + F(x)/follows² = 0 in one unknown: by its own mass the first y is all but the root."""
     law, depth, rate, free, follows, mass = laws(2)
