@@ -41,7 +41,7 @@ def main() -> None:
 
 def script_of(stem: str) -> pathlib.Path | None:
     """The script of a result: the longest name that its own begins with."""
-    scripts = {p.stem: p for p in (ROOT / "benchmarks").glob("*.py")}
+    scripts = {p.stem: p for p in (*(ROOT / "benchmarks").glob("*.py"), ROOT / "tests" / "torture.py")}
     names = [x for x in scripts if stem == x or stem.startswith(x + "_")]
     return scripts[max(names, key=len)] if names else None
 
@@ -115,6 +115,7 @@ def _room(path: pathlib.Path) -> str:
     return parts[1] if parts[0] == "pbad_jax" and len(parts) > 2 else ""
 
 
+@functools.cache
 def _code(text: str) -> str:
     """Without docstrings, comments and layout; text that is no Python as it is."""
     try:

@@ -67,7 +67,7 @@ def assert_same(a, b) -> None:
     ("make", "scheme"),
     [
         (pendulum, "radau1"),
-        (pendulum, "dirk2"),
+        slow(pendulum, "dirk2"),
         slow(limb, "radau2"),
         slow(limb, "dirk3"),
         slow(limb, "variational"),
