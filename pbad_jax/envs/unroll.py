@@ -15,6 +15,7 @@ from pbad_jax.errors import OptionError, TaskError
 from pbad_jax.rollouts import interleaved
 from pbad_jax.rollouts.batch import schedule_of, width_of
 from pbad_jax.rollouts.devices import on_each_device, placed, share_of
+from pbad_jax.rollouts.lane import Drive, Ended
 from pbad_jax.step.options import scheme_of, without_dt
 
 Policy = Callable[[Any, jax.Array, jax.Array], tuple[Any, Any]]
@@ -208,7 +209,7 @@ def _by_iterations(env: Env, policy, policy_params, params: Params, axes: Params
             new = episode.chosen(f.part == 0, new, f)
         return new.control, new
 
-    def end(model, lane, k, before, control, after, info, f: _Flight) -> interleaved.Ended:
+    def end(model, lane, k, before, control, after, info, f: _Flight) -> Ended:
         own = Params(model, f.delay)
         state = f.state._replace(sim=before)
         state = episode.judged(rules, own, state, f.action, control, before, after, info)
@@ -219,11 +220,11 @@ def _by_iterations(env: Env, policy, policy_params, params: Params, axes: Params
             over = episode.chosen(complete, concluded, state)
             part = jnp.where(complete, 0, f.part + 1)
         row = _transition(concluded, f.obs, f.action, f.extras)
-        return interleaved.Ended(over.sim, f._replace(state=over._replace(sim=None), part=part), row, complete)
+        return Ended(over.sim, f._replace(state=over._replace(sim=None), part=part), row, complete)
 
     flight = _at_rest(env, policy, policy_params, params, axes, state)
     model_axes = axes.model if jax.tree.leaves(axes.model) else None
-    given = (params.model, model_axes, state.sim, flight, interleaved.Drive(begin, end, stops=False), dt, length)
+    given = (params.model, model_axes, state.sim, flight, Drive(begin, end, stops=False), dt, length)
     rows, sim, flight, _ = interleaved.run(*given, without_dt(rules.options), width)
     return flight.state._replace(sim=sim), rows
 

@@ -15,6 +15,7 @@ from pbad_jax.model.state import State, check_state, times
 from pbad_jax.rollouts import interleaved
 from pbad_jax.rollouts.devices import on_each_device, placed, share_of
 from pbad_jax.rollouts.inputs import checked_batch, lanes_of, one_of, row
+from pbad_jax.rollouts.lane import Drive, Ended
 from pbad_jax.rollouts.rollout import Trajectory
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options, check_options, scheme_of, without_dt
@@ -198,16 +199,16 @@ def _with_lanes(model: Model, control_of: Partial) -> tuple[bool, ...]:
     return lanes_of(model) is not None, True, control_of.func is row, False
 
 
-def _driven_by(control_of: Callable) -> interleaved.Drive:
+def _driven_by(control_of: Callable) -> Drive:
     """Trajectories of q, v and StepInfo under the controls."""
 
     def begin(model, lane, k, state, carry):
         return control_of(model, lane, k, state), carry
 
     def end(model, lane, k, state, control, after, info, carry):
-        return interleaved.Ended(after, carry, (after.q, after.v, info), jnp.ones((), bool))
+        return Ended(after, carry, (after.q, after.v, info), jnp.ones((), bool))
 
-    return interleaved.Drive(begin, end)
+    return Drive(begin, end)
 
 
 def schedule_of(schedule: str) -> str:

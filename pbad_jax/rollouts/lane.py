@@ -1,0 +1,188 @@
+"""One lane of many: what a trajectory does before, in and after a step, as programs that schedules call.
+
+The schedule that serves many lanes at a time is in interleaved.py.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from pbad_jax.errors import Status
+from pbad_jax.math.precision import with_all_bits
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import State
+from pbad_jax.schemes import AnyScheme
+from pbad_jax.solver import continuation
+from pbad_jax.stage.equation import StepStart
+from pbad_jax.stage.problem import SolverConfig, find, searched, settings
+from pbad_jax.step import step, substeps
+from pbad_jax.step.info import StepInfo
+from pbad_jax.step.leg import Leg, Method
+from pbad_jax.step.options import Options, resolve, scheme_of
+
+
+class Ended(NamedTuple):
+    """What has become of a step: the State that the next one starts from, and what goes on with it."""
+
+    state: State
+    carry: Any
+    row: Any  # what is written
+    complete: jax.Array  # () bool, whether it is, and the row's number goes on
+
+
+class Drive(NamedTuple):
+    """What is done between the steps of a trajectory; `lane` is its number, k that of the row.
+
+    begin: (model, lane, k, state, carry) -> control (nu,), carry. end: (model, lane, k, state, control, after, info,
+    carry) -> Ended. stops: whether a trajectory is over once its step is FROZEN; the rest of its rows are as that one.
+    """
+
+    begin: Callable
+    end: Callable
+    stops: bool = True
+
+
+class Flight(NamedTuple):
+    """One trajectory, and the step that it is about to make."""
+
+    lane: jax.Array  # () int32, which; past the last one where there is none
+    k: jax.Array  # () int32, rows it has written
+    state: State
+    carry: Any
+    control: jax.Array
+    parts: substeps.Parts | None  # where the step may be made in parts
+
+
+class Slot(NamedTuple):
+    """A trajectory, and a step or a part of one that is being solved; no array of the model."""
+
+    flight: Flight
+    start: StepStart
+    leg: Leg
+    solve: continuation.State  # of the leg
+
+
+class Programs(NamedTuple):
+    """A Lane's, each traced once."""
+
+    begin: Callable
+    seated: Callable
+    iterated: Callable
+    goes_on: Callable
+    advanced: Callable | None  # None: a step is one leg
+    end: Callable
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Lane:
+    """What all lanes have in common."""
+
+    model: Model  # where lanes have their own, with a leading axis
+    axes: Any  # of its leaves, 0 where every lane has its own; None: all shared
+    n: int  # lanes
+    drive: Drive
+    dt: Any
+    scheme: AnyScheme
+    config: SolverConfig
+    options: Options
+
+    @property
+    def method(self) -> Method:
+        """Of the scheme."""
+        return step.METHODS[self.scheme.kind]
+
+    def programs(self) -> Programs:
+        """For a schedule to call, under vmap or not."""
+        once = functools.partial(jax.jit, inline=True)
+        advanced = None if self.method.more is None else once(self.advanced)
+        begin, seated, iterated, end = map(once, (self.begin, self.seated, self.iterated, self.end))
+        return Programs(begin, seated, iterated, self.goes_on, advanced, end)
+
+    def model_of(self, lane) -> Model:
+        """Of one lane, or of lanes (slots,)."""
+        return model_of(self.model, self.axes, self.n, lane)
+
+    def begin(self, lane, k, state: State, carry) -> Flight:
+        """Before a step: what drives it."""
+        control, carry = self.drive.begin(self.model_of(lane), jnp.minimum(lane, self.n - 1), k, state, carry)
+        whole_only = self.options.on_failure == "freeze"
+        parts = None if whole_only else substeps.none_yet(self.model_of(lane), self.config, state)
+        return Flight(lane, k, state, carry, control, parts)
+
+    @with_all_bits
+    def seated(self, f: Flight, wanted) -> Slot:
+        """The step, or the next part of it, to be solved where it is `wanted`."""
+        start, length = self._part_of(f)
+        s = step.prepare(self.config, self.model_of(f.lane), f.control, length, start)
+        status = jnp.where(wanted & (f.lane < self.n), s.status, jnp.int8(Status.FROZEN))
+        leg = self.method.begin(s.model, self.scheme, self.config, s.dt, s.start, s.state, status)
+        return Slot(f, s.start, leg, self._solving(s.model, s.start, leg))
+
+    @with_all_bits
+    def iterated(self, model: Model, slot: Slot, s: continuation.State) -> continuation.State:
+        """One iteration more."""
+        problem = self.method.problem(model, self.scheme, self.config, slot.start, slot.leg)
+        problem = searched(problem, slot.leg.status)
+        return continuation.iterate(problem, settings(problem), s)
+
+    def goes_on(self, slot: Slot) -> jax.Array:
+        """Whether there is another leg after one that has been solved."""
+        if self.method.is_last is None:
+            return jnp.zeros((), bool)
+        return (slot.solve.status == Status.CONVERGED) & ~self.method.is_last(self.scheme, slot.leg)
+
+    @with_all_bits
+    def advanced(self, model: Model, slot: Slot) -> Slot:
+        """In the next leg."""
+        assert self.method.more is not None
+        leg = self.method.more(model, self.scheme, self.config, slot.start, slot.leg, slot.solve)
+        return slot._replace(leg=leg, solve=self._solving(model, slot.start, leg))
+
+    def end(self, slot: Slot, ready) -> tuple[Ended, jax.Array, Any, jax.Array]:
+        """What has become of a step, whether its lane stops; its parts, and whether there are no more to make."""
+        f, model, made = slot.flight, self.model_of(slot.flight.lane), jnp.ones((), bool)
+        after, info = self._attempted(model, slot, ready)
+        parts = None
+        if f.parts is not None:
+            parts = substeps.joined(f.parts, after, info)
+            made = ~substeps.go_on(parts)
+            after, info = substeps.outcome(f.state, self.dt, parts)
+        lane = jnp.minimum(f.lane, self.n - 1)
+        ended = self.drive.end(model, lane, f.k, f.state, f.control, after, info, f.carry)
+        return ended, jnp.asarray(self.drive.stops) & (info.status == Status.FROZEN), parts, made
+
+    def _solving(self, model: Model, start: StepStart, leg: Leg) -> continuation.State:
+        problem = self.method.problem(model, self.scheme, self.config, start, leg)
+        if self.config.method == "lm":
+            return continuation.init(searched(problem, leg.status), status=leg.status)
+        return find(problem, leg.status)
+
+    def _part_of(self, f: Flight) -> tuple[State, jax.Array]:
+        return (f.state, self.dt) if f.parts is None else substeps.next_part(f.state, self.dt, f.parts)
+
+    @with_all_bits
+    def _attempted(self, model: Model, slot: Slot, ready) -> tuple[State, StepInfo]:
+        start, length = self._part_of(slot.flight)
+        s = step.prepare_again(model, slot.flight.control, length, start, slot.start, slot.leg.status)
+        status = jnp.where(ready, slot.solve.status, jnp.int8(Status.FROZEN))
+        found = slot.solve._replace(status=status, iterations=jnp.where(ready, slot.solve.iterations, 0))
+        ended = self.method.end(s.model, self.scheme, self.config, slot.start, slot.leg, found)
+        return step.finish(self.config, self.options.failed_gradient, start, s, ended)
+
+
+def lane_of(model: Model, axes: Any, n: int, drive: Drive, dt, options: Options) -> Lane:
+    """What n lanes have in common; see interleaved.run."""
+    config = resolve(options, model_of(model, axes, n, 0))
+    return Lane(model, axes, n, drive, dt, scheme_of(options), config, options)
+
+
+def model_of(model: Model, axes: Any, n: int, lane) -> Model:
+    """Of one lane, or of lanes (slots,), of n; the last one's past it."""
+    if axes is None:
+        return model
+    own = jnp.minimum(lane, n - 1)
+    return jax.tree.map(lambda x, axis: x if axis is None else x[own], model, axes)
