@@ -256,8 +256,11 @@ def survey(data: dict) -> list[str]:
     table.append(["", "", *shares])
     lost = [f"`{r['model']}` ({r['refused'][0][:90]})" for r in rows if not r["loads"]]
     away = sum(not r["here"] for r in data["rows"])
-    said = f"Not loaded: {'; '.join(lost)}. Not counted, because the copies lack files: {away}."
-    return [*markdown(head, table, 1), "", said]
+    pulled = [r for r in rows if r.get("tendons")]
+    worst = max(max(r["tendon_lengths"], r["tendon_moments"]) for r in pulled)
+    said = f"Not loaded: {'; '.join(lost)}. Not counted, because the copies lack files: {away}. "
+    said += f"Of {sum(r['tendons'] for r in pulled)} tendons that do not wrap, in {len(pulled)} models, lengths and "
+    return [*markdown(head, table, 1), "", said + f"moments are MuJoCo's to {worst:.0e}."]
 
 
 def standing(data: dict) -> list[str]:

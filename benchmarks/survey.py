@@ -22,8 +22,10 @@ import numpy as np
 from common import run
 
 import pbad_jax as pbad
-from pbad_jax.io import mjcf, urdf
+from pbad_jax.io import mjcf, mujoco_tendons, urdf
 from pbad_jax.io.load import _compile, _read
+from pbad_jax.io.mujoco_model import _Names
+from pbad_jax.model.sensors import NO_SENSORS
 
 MENAGERIE, ROBOSUITE, GYM_ROBOTICS = "mink/examples", "robosuite/models/assets", "gymnasium_robotics/envs/assets"
 MODELS = {  # folder: files
@@ -50,6 +52,7 @@ URDFS = "a1 alex_nub_hands allegro_left_hand anymal bolt laikago g1_29dof_rev_1_
 URDFS += "solo12 talos_reduced tiago ur5_robot"
 mujoco: Any = importlib.import_module("mujoco")  # it has no types
 STATES, ENOUGH, LEAST = 20, 1e-8, 1e-9
+COMPARED = ("mass_matrix", "bias_force", "tendon_lengths", "tendon_moments")
 
 
 def files() -> dict[str, pathlib.Path | None]:
@@ -129,44 +132,61 @@ def _short(e: Exception) -> str:
 
 
 def agreement(model: pbad.Model, m: Any) -> dict:
-    """The largest differences of mass matrix and bias force at random states, over MuJoCo's largest entries.
+    """The largest differences at random states, over MuJoCo's largest entries, of mass matrix, bias force, and of
+    lengths and moments of tendons that do not wrap.
 
     A URDF is compared with what MuJoCo makes of the cleaned file: by itself it reads few of them.
     """
     if (model.nq, model.nv) != (m.nq, m.nv) or not m.nv:
-        return {"mass_matrix": None, "bias_force": None, "agrees": (model.nq, model.nv) == (m.nq, m.nv)}
+        return {"tendons": 0} | dict.fromkeys(COMPARED) | {"agrees": (model.nq, model.nv) == (m.nq, m.nv)}
     rng = np.random.default_rng(1)
     q, v = np.tile(m.qpos0, (STATES, 1)), rng.normal(size=(STATES, m.nv))
     for row in q:
         mujoco.mj_integratePos(m, row, rng.normal(size=m.nv) * 0.6, 1.0)
-    theirs = [_numbers(m, *state) for state in zip(q, v)]
-    ours = _numbers_of(model)(jnp.asarray(q), jnp.asarray(v))
-    worst = [
-        float(np.abs(x - y).max() / max(np.abs(y).max(), LEAST)) for x, y in zip(ours, map(np.array, zip(*theirs)))
-    ]
-    return {"mass_matrix": worst[0], "bias_force": worst[1], "agrees": max(worst) < ENOUGH}
+    straight = [t for t in range(m.ntendon) if not mujoco_tendons.why_not(m, t)]
+    theirs = [_numbers(m, straight, *state) for state in zip(q, v)]
+    ours = _numbers_of(model, m, straight)(jnp.asarray(q), jnp.asarray(v))
+    worst = {k: _apart(x, np.array(y)) for k, x, y in zip(COMPARED, ours, zip(*theirs))}
+    return {"tendons": len(straight)} | worst | {"agrees": max(x or 0.0 for x in worst.values()) < ENOUGH}
 
 
-def _numbers_of(model: pbad.Model):
+def _apart(ours: jax.Array, theirs: np.ndarray) -> float | None:
+    return float(np.abs(ours - theirs).max() / max(np.abs(theirs).max(), LEAST)) if theirs.size else None
+
+
+def _numbers_of(model: pbad.Model, m: Any, tendons: list[int]):
     bare = dataclasses.replace(model, forces=tuple(f for f in model.forces if isinstance(f, pbad.forces.Gravity)))
+    paths = [mujoco_tendons.tendon(m, t, _Names(m)) for t in tendons]
+    seen = {f"{x} {k}": pbad.Sensor(f"tendon{x}", of=path) for k, path in enumerate(paths) for x in ("pos", "vel")}
+    watched = pbad.with_sensors(dataclasses.replace(bare, sensors=NO_SENSORS), seen)
+
+    def extents(x, q, v):
+        read = pbad.read_sensors(watched, pbad.make_state(watched, q, v))
+        return jnp.stack([read[f"{x} {k}"].reshape(()) for k in range(len(paths))])
 
     def numbers(q, v):
         still = jnp.zeros_like(v)
         bias = pbad.newton_euler.inverse_dynamics(bare, pbad.make_state(bare, q, v), still)
-        return pbad.newton_euler.mass_matrix(bare, q), bias
+        out = pbad.newton_euler.mass_matrix(bare, q), bias
+        if not paths:
+            return *out, jnp.zeros(0), jnp.zeros((0, model.nv))
+        return *out, extents("pos", q, v), jax.vmap(lambda e: extents("vel", q, e))(jnp.eye(model.nv)).T
 
     return jax.jit(jax.vmap(numbers))
 
 
-def _numbers(m: Any, q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mass matrix, and the force that holds against gravity and inertia."""
+def _numbers(m: Any, tendons: list[int], q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Mass matrix; the force that holds against gravity and inertia; lengths of tendons and how joints change them."""
     d = mujoco.MjData(m)
     d.qpos[:], d.qvel[:] = q, v
     mujoco.mj_forward(m, d)
     M = np.zeros((m.nv, m.nv))
     for row, unit in zip(M, np.eye(m.nv)):
         mujoco.mj_mulM(m, d, row, unit)
-    return M, np.array(d.qfrc_bias)
+    moments = np.zeros((m.ntendon, m.nv))
+    if m.ntendon:
+        mujoco.mju_sparse2dense(moments, d.ten_J, m.ten_J_rownnz, m.ten_J_rowadr, m.ten_J_colind)
+    return M, np.array(d.qfrc_bias), d.ten_length[tendons], moments[tendons]
 
 
 def plan(quick: bool) -> list[tuple]:

@@ -38,24 +38,26 @@ def begin(args: argparse.Namespace, model: Model) -> Beginning:
         CallError, StateError: see `start`; a ground where there is one, or nothing to stand on it.
     """
     key, state = starting_key(args, model), start(args, model)
+    control, parts, aim = np.zeros(model.nu), [], np.asarray(state.q)
+    if args.hold and key is None and args.q0 is None:
+        aim, state, parts = _in_ranges(model, state)
     model, ground = _on_ground(args, model, state)
-    control, parts = np.zeros(model.nu), []
     given = model.keyframes[key].control if key is not None else None
     if given is not None:
         control = np.array(given)
     servos = _servos(model)
     if servos and (given is not None or key is not None or args.hold):
-        aim, beyond = _holding(model, servos, np.asarray(state.q))
+        rest, beyond = _holding(model, servos, aim)
         numbers = [u for u, _ in servos]
         if given is None:
-            control[numbers] = aim[numbers]
+            control[numbers] = rest[numbers]
         parts.append(f"held by its {len(servos)} position servo{'s' * (len(servos) > 1)}")
         if given is None and beyond:
             parts.append(f"{beyond} of them need more than their control range")
     elif given is not None and model.nu:
         parts.append("under the keyframe's control")
     if args.hold:
-        model, held = _held(model, state, {v for _, vs in servos for v in vs} | _loose(model))
+        model, held = _held(model, state, aim, {v for _, vs in servos for v in vs} | _loose(model))
         parts += [f"{held} degrees of freedom held by PD drives"] * bool(held)
     elif not parts and not is_built_in(args.model):
         parts.append("nothing holds it" + (" (--hold would)" if model.nv > 6 * _floats(model) else ""))
@@ -66,11 +68,30 @@ def begin(args: argparse.Namespace, model: Model) -> Beginning:
 
 def _outside(model: Model, q: np.ndarray) -> int:
     """How many hinges and slides are beyond the ends of their ranges."""
-    t, count = tree(model.topology), 0
+    return int(np.sum(np.abs(_within(model, q) - q) > 1e-6))
+
+
+def _within(model: Model, q: np.ndarray) -> np.ndarray:
+    """The pose (nq,) with hinges and slides at the nearest ends of their ranges, where they are beyond."""
+    t, q = tree(model.topology), np.array(q)
     for limit in (f for f in model.forces if isinstance(f, forces.JointLimit)):
-        low, high = np.asarray(limit.range, float)[t.scalar_v].T
-        count += int(np.sum((q[t.scalar_q] < low - 1e-6) | (q[t.scalar_q] > high + 1e-6)))
-    return count
+        q[t.scalar_q] = np.clip(q[t.scalar_q], *np.asarray(limit.range, float)[t.scalar_v].T)
+    return q
+
+
+def _in_ranges(model: Model, state: State) -> tuple[np.ndarray, State, list[str]]:
+    """The reference pose within the joints' ranges, which is held; the State to begin with, and in words.
+
+    What is in a loop begins where the loop closes, and goes to its range by itself.
+    """
+    q, tied = np.asarray(state.q), set().union(*_loops(model))
+    aim = _within(model, q)
+    free = np.array([j.q for j in model.topology.joints if j.nq == 1 and j.v not in tied], int)
+    begun = q.copy()
+    begun[free] = aim[free]
+    moved = int(np.sum(begun != q))
+    said = [f"{moved} joint{'s' * (moved > 1)} at the end of the range instead of beyond"] * bool(moved)
+    return aim, pbad.make_state(model, begun, state.v), said
 
 
 def _where(args: argparse.Namespace, key: str | None) -> str:
@@ -132,14 +153,14 @@ def _holding(model: Model, servos: list, q: np.ndarray) -> tuple[np.ndarray, int
     return control, beyond
 
 
-def _held(model: Model, state: State, served: set[int]) -> tuple[Model, int]:
-    """The model with a PD drive at the state's pose on every joint but free ones and those in `served`, of v."""
+def _held(model: Model, state: State, aim: np.ndarray, served: set[int]) -> tuple[Model, int]:
+    """The model with a PD drive at the pose `aim` (nq,) on every joint but free ones and those in `served`, of v."""
     which = [j for j in model.topology.joints if j.nv and j.type != "free" and not served & {*range(j.v, j.v + j.nv)}]
     if not which:
         return model, 0
     inertia = effective_inertia(model, np.asarray(state.q))
     feels = np.concatenate([inertia[j.v : j.v + j.nv] for j in which])
-    target = np.concatenate([np.asarray(state.q)[j.q : j.q + j.nq] for j in which])
+    target = np.concatenate([aim[j.q : j.q + j.nq] for j in which])
     names = [j.name for j in which]
     drive = forces.pd_drive(model, names, feels * STIFF**2, 2 * feels * STIFF, target=target)
     return pbad.with_forces(model, drive), len(feels)
@@ -164,16 +185,18 @@ def _of_bases(model: Model, driven: set[int]) -> set[int]:
 
 def _led_by_loops(model: Model, driven: set[int]) -> set[int]:
     """Of loops in which something is driven, what is not: held where the loop does not close, it would open it."""
-    above, led = tree(model.topology).dof_above_link, set()
+    return set().union(*(loop - driven for loop in _loops(model) if loop & driven))
+
+
+def _loops(model: Model) -> list[set[int]]:
+    """The degrees of freedom in every loop that attachments and couplings close."""
+    above, loops = tree(model.topology).dof_above_link, []
     for f in model.forces:
-        loops: list[set[int]] = []
         if isinstance(f, forces.Attachment):
-            loops = [{*np.flatnonzero(above[:, a] != above[:, b]).tolist()} for a, b in {*f.links}]
+            loops += [{*np.flatnonzero(above[:, a] != above[:, b]).tolist()} for a, b in {*f.links}]
         elif isinstance(f, forces.JointCoupling):
-            loops = [{v for v in pair if v >= 0} for pair in f.v_index]
-        for loop in loops:
-            led |= loop - driven if loop & driven else set()
-    return led
+            loops += [{v for v in pair if v >= 0} for pair in f.v_index]
+    return loops
 
 
 def effective_inertia(model: Model, q: np.ndarray) -> np.ndarray:

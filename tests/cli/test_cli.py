@@ -242,6 +242,29 @@ def test_where_it_starts_and_what_holds_it(tmp_path, keys, options, q, control, 
     assert found.said == said
 
 
+KNEES = """<mujoco><worldbody><body name="b"><joint name="hip" axis="0 1 0" range="-90 90"/><geom size="0.1"/>
+<body name="c"><joint name="knee" axis="0 1 0" range="-120 -30"/><geom size="0.1" pos="0 0 1"/></body></body>
+</worldbody>{}</mujoco>"""
+
+
+def test_a_reference_pose_beyond_the_range_is_held_at_its_end(tmp_path):
+    """But in a loop, which would not close there, only what is held; and --q0 and keyframes are as they are given."""
+    found = begun(tmp_path, KNEES.format(""), "--hold")
+    knee, q0 = -np.pi / 6, "--q0=0,0"
+    np.testing.assert_allclose(found.state.q, [0, knee], rtol=1e-6)
+    assert found.said.startswith(
+        "starts at the file's reference pose, 1 joint at the end of the range instead of beyond"
+    )
+    assert "outside" not in found.said
+    loop = KNEES.format('<equality><connect body1="b" body2="c" anchor="0 0 0"/></equality>')
+    for text, options, q, said in ((loop, (), 0, "1 joint outside"), (KNEES.format(""), (q0,), 0, "1 joint outside")):
+        found = begun(tmp_path, text, "--hold", *options)
+        (drive,) = [f for f in found.model.forces if isinstance(f, forces.PDDrive)]
+        np.testing.assert_allclose(found.state.q, [0, q], atol=1e-9)
+        np.testing.assert_allclose(drive.target, [0, 0 if options else knee], rtol=1e-6, atol=1e-9)
+        assert said in found.said and "instead" not in found.said
+
+
 def test_a_servo_that_cannot_hold_the_start_is_named(tmp_path):
     text = DESK.format(keys=HOME, more='ctrlrange="-2 2"')
     said = begun(tmp_path, text, "--key", "up").said

@@ -29,12 +29,13 @@ def survey(monkeypatch) -> Any:
 
 
 def test_most_robots_load_and_most_of_these_with_everything_acting():
-    """95 % without a flag, 70 % with everything acting; mass matrix and bias force of all that load are MuJoCo's."""
+    """95 % without a flag, 70 % with everything acting; numbers of all that load are MuJoCo's, those of tendons too."""
     rows = [r for r in SAVED if r["here"]]
     assert len(rows) >= 73
     assert np.mean([r["loads"] for r in rows]) >= 0.95
     assert np.mean([r["everything_acts"] for r in rows]) >= 0.70
     assert all(r["agrees"] for r in rows if r["loads"])
+    assert sum(r["tendons"] for r in rows if r["loads"]) >= 100
 
 
 def assert_as_saved(survey, names: list[str]) -> None:
