@@ -99,4 +99,4 @@ def test_a_held_robot_stands(name, capsys, tmp_path):
     saved = pbad.load_trajectory(out)
     away = np.linalg.norm(saved.q[:, :3] - saved.q[0, :3], axis=1)
     assert not np.any(saved.status) and away.max() < 0.02, away.max()
-    assert np.mean(saved.iterations) < 8  # of two solves
+    assert np.mean(saved.iterations) <= 10  # of two solves
