@@ -23,7 +23,8 @@ from pbad_jax.rollouts.chunks import chunk_arguments, chunk_program, chunked_rol
 ROBOTS = (
     *("example-robot-data/go2", "example-robot-data/a1", "example-robot-data/g1_29dof_rev_1_0"),
     *("example-robot-data/anymal", "example-robot-data/solo12", "example-robot-data/laikago"),
-    *("mink/unitree_g1/scene", "mink/unitree_h1/scene", "dial-mpc/unitree_go2/mjx_scene_position"),
+    *("mink/unitree_g1/scene", "mink/unitree_h1/scene", "mink/boston_dynamics_spot/scene"),
+    "dial-mpc/unitree_go2/mjx_scene_position",
     *("mujoco/barkour_v0/assets/barkour_v0_mjx", "cassie-mujoco-sim/cassie"),
 )
 SECONDS, DT = 5.0, 0.05
