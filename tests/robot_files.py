@@ -1,4 +1,4 @@
-"""The files of real robots that come with example-robot-data, gymnasium and dm_control."""
+"""The files of real robots that come with example-robot-data, gymnasium, dm_control and mujoco-mjx."""
 
 import functools
 import importlib
@@ -38,3 +38,8 @@ def load_quietly(path, **options):
 def mjcfs() -> dict[str, pathlib.Path]:
     folders = {"gymnasium": package("gymnasium") / GYMNASIUM, "dm_control": package("dm_control") / SUITE}
     return {f"{k}/{f.stem}": f for k, folder in folders.items() for f in sorted(folder.glob("*.xml"))}
+
+
+def shadow_hand() -> pathlib.Path:
+    """A ball above the Shadow hand, one of the models with which MJX is tested."""
+    return package("mujoco") / "mjx" / "test_data" / "shadow_hand" / "scene_right.xml"
