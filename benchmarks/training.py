@@ -3,16 +3,18 @@
     python benchmarks/training.py [--quick] [--only TEXT] [--name training] [--out DIR]
 
 `paper_swimmer`: CMA-ES (examples/train_swimmer_cma.py, the package cma), the paper's 2 million steps. The others: PPO
-(examples/ppo.py), `repeat` steps of the simulation for each action. A row is a run with one seed; its `curve` has a
-point an iteration, times are without compiling, in one thread. `failed`: steps of the simulation that had no
-certificate, `certified` the share of the others; `judged` is the policy without noise, from fresh starts,
-`in_small_steps` the same with five steps of the simulation for each action, `in_mujoco` in gymnasium's own environment.
-The machine's load is in `environment`; CPU seconds grow with it too, for two cores share their caches.
+or a policy gradient (examples/ppo.py), `repeat` steps of the simulation for each action; or the same PPO `in`
+gymnasium's own environment, MuJoCo. A row is a run with one seed; its `curve` has a point an iteration, times are
+without compiling, in one thread. `failed`: steps of the simulation that had no certificate, `certified` the share of
+the others; `judged` is the policy without noise, from fresh starts, `in_small_steps` the same with five steps of the
+simulation for each action, `in_mujoco` in gymnasium's own environment. The machine's load is in `environment`; CPU
+seconds grow with it too, for two cores share their caches.
 
-A run of PPO keeps what it has learnt in OUT/TASK_SEED.npz (without --out in benchmarks/runs) every 10 updates
+A run of PPO keeps what it has learnt in OUT/TASK_SEED_....npz (without --out in benchmarks/runs) every 10 updates
 and goes on from there.
 """
 
+import functools
 import importlib
 import importlib.util
 import json
@@ -20,7 +22,7 @@ import os
 import pathlib
 import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import common
 
@@ -32,7 +34,14 @@ import numpy as np  # noqa: E402
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 
 
-GYMNASIUM = {"half_cheetah": "HalfCheetah-v5", "hopper": "Hopper-v5", "walker2d": "Walker2d-v5"}  # no contact is seen
+# what must see the same here and there: no contact forces, which are of another law
+MORE: dict[str, dict] = {"ant": {"contact_forces": False}}
+GYMNASIUM: dict[str, tuple[str, dict]] = {
+    "half_cheetah": ("HalfCheetah-v5", {}),
+    "hopper": ("Hopper-v5", {}),
+    "walker2d": ("Walker2d-v5", {}),
+    "ant": ("Ant-v5", {"include_cfrc_ext_in_observation": False}),
+}
 
 
 def rounded(row: dict) -> dict:
@@ -55,18 +64,42 @@ def swimmer(seed: int, iterations: int, steps: int) -> dict:
     }  # fmt: skip
 
 
-def ppo(task: str, seed: int, steps: int, lanes: int, repeat: int, folder: pathlib.Path) -> dict:
+class Run(NamedTuple):
+    """A training by `examples/ppo.py`. place: where its steps are made, "here" or in "MuJoCo"."""
+
+    task: str
+    seed: int
+    steps: int
+    lanes: int = 128
+    repeat: int = 1
+    trainer: str = "PPO"  # or "policy gradient"
+    place: str = "here"
+
+    @property
+    def file(self) -> str:
+        words = [self.task, self.seed, self.repeat]
+        words += [w.replace(" ", "_") for w, usual in ((self.trainer, "PPO"), (self.place, "here")) if w != usual]
+        return "_".join(map(str, words)) + ".npz"
+
+
+def learnt(run: Run, folder: pathlib.Path) -> dict:
+    """The row of a run, which goes on from what its file has kept."""
     trainer: Any = importlib.import_module("ppo")
-    s = trainer.Settings(lanes=lanes, repeat=repeat)
-    env, key, size = trainer.environment(task, s), jax.random.key(seed), s.lanes * s.length
-    file, learner, curve = folder / f"{task}_{seed}_{repeat}.npz", trainer.begun(env, s, seed), []
+    more = trainer.POLICY_GRADIENT if run.trainer == "policy gradient" else {}
+    s = trainer.Settings(lanes=run.lanes, repeat=run.repeat, **more)
+    env = trainer.environment(run.task, s, **MORE.get(run.task, {}))
+    key, size = jax.random.key(run.seed), run.lanes * s.length
+    file, learner, curve = folder / run.file, trainer.begun(env, s, run.seed), []
+    lanes = theirs(run, s.time_limit) if run.place == "MuJoCo" else None
     if file.exists():
         learner, curve = kept(file, learner)
-    updates = max(2, round(steps / size))
+    updates = max(2, round(run.steps / size))
     spent = curve[-1] if curve else {"cpu_s": 0.0, "wall_s": 0.0}
     cpu = wall = 0.0
     for k in range(len(curve), updates):
-        learner, row = trainer.update(env, s, learner, jax.random.fold_in(key, k))
+        again = jax.random.fold_in(key, k)
+        update = functools.partial(trainer.update, env) if lanes is None else functools.partial(lanes.update, trainer)
+        learner, row = update(s, learner, again)
         if not cpu:  # the first one compiled
             cpu, wall = time.process_time() - spent["cpu_s"], time.perf_counter() - spent["wall_s"]
         row |= {"cpu_s": time.process_time() - cpu, "wall_s": time.perf_counter() - wall}
@@ -74,18 +107,34 @@ def ppo(task: str, seed: int, steps: int, lanes: int, repeat: int, folder: pathl
         if (k + 1) % 10 == 0 or k + 1 == updates:
             keep(file, learner, curve)
         print(k + 1, rounded(curve[-1]), flush=True)
-    failed = sum(r["failed"] for r in curve)
-    return {
-        "task": task, "trainer": "PPO", "seed": seed, "precision": "float32", "lanes": lanes,
-        "repeat": repeat, "env_steps": len(curve) * size,
-        "failed": failed, "certified": 1 - failed / (len(curve) * size * repeat),
-        "divided": sum(r["divided"] for r in curve), "cpu_s": common.digits(curve[-1]["cpu_s"]),
-        "wall_s": common.digits(curve[-1]["wall_s"]),
+    return told(run, curve) | {
         "judged": rounded(trainer.judged(env, learner.p, s, max(1, s.time_limit // s.length))),
-        "in_small_steps": in_small_steps(trainer, env, learner.p, s) if repeat == 1 else None,
-        "in_mujoco": in_mujoco(trainer, task, learner.p, s.time_limit),
+        "in_small_steps": in_small_steps(trainer, env, learner.p, s) if run.repeat == 1 else None,
+        "in_mujoco": in_mujoco(trainer, run.task, learner.p, s.time_limit),
         "curve": [rounded(r) for r in curve],
+    }
+
+
+def told(run: Run, curve: list[dict]) -> dict:
+    """What a training took and what became of its steps."""
+    taken, last = curve[-1]["env_steps"], curve[-1]
+    found = {
+        "task": run.task, "trainer": run.trainer, "in": run.place, "seed": run.seed, "precision": "float32",
+        "lanes": run.lanes, "repeat": run.repeat, "env_steps": taken,
+        "cpu_s": common.digits(last["cpu_s"]), "wall_s": common.digits(last["wall_s"]),
     }  # fmt: skip
+    if run.place != "here":
+        return found
+    failed = sum(r["failed"] for r in curve)
+    certified = 1 - failed / (taken * run.repeat)
+    return found | {"failed": failed, "certified": certified, "divided": sum(r["divided"] for r in curve)}
+
+
+def theirs(run: Run, time_limit: int) -> Any:
+    """Lanes of gymnasium's environment."""
+    lanes: Any = importlib.import_module("mujoco_lanes")
+    name, more = GYMNASIUM[run.task]
+    return lanes.Lanes(name, more, run.lanes, time_limit, run.seed)
 
 
 def in_small_steps(trainer: Any, env: Any, p: dict, s: Any, parts: int = 5, lanes: int = 16) -> dict:
@@ -94,12 +143,16 @@ def in_small_steps(trainer: Any, env: Any, p: dict, s: Any, parts: int = 5, lane
     fine = pbad.envs.wrap(pbad.envs.make(env.task, dt=env.dt / parts, scheme=env.task.scheme), repeat=parts)
     begun = jax.jit(jax.vmap(fine.reset))(jax.random.split(jax.random.key(2000), lanes))
     state, rows = pbad.envs.unroll(fine, trainer.policy, p | {"loud": jax.numpy.float32(0.0)}, begun, s.time_limit)
-    far = np.asarray(state.sim.q[:, 0] - begun.sim.q[:, 0])
-    ended = float(np.mean(np.any(np.asarray(rows.terminated), axis=1)))
-    failed = int(state.metrics.failed.sum())
-    return rounded(
-        {"m_s": float(far.mean()) / (s.time_limit * env.dt), "fell": ended, "failed": failed, "parts": parts}
-    )
+    over = np.asarray(rows.terminated | rows.truncated)
+    on = np.cumsum(over, axis=1) - over == 0  # until an episode is over
+    mean = lambda x: float(np.mean(np.sum(on * np.asarray(x), axis=1) / np.sum(on, axis=1)))  # noqa: E731
+    said = {
+        "m_s": mean(rows.info.get("reward_forward", rows.reward)),
+        "reward": mean(rows.reward),
+        "steps": float(on.sum(1).mean()),
+    }
+    fell, failed = float(np.mean(np.any(np.asarray(rows.terminated), axis=1))), int(state.metrics.failed.sum())
+    return rounded(said) | {"fell": fell, "failed": failed, "parts": parts}
 
 
 def in_mujoco(trainer: Any, task: str, p: dict, steps: int, episodes: int = 16) -> dict | None:
@@ -107,7 +160,8 @@ def in_mujoco(trainer: Any, task: str, p: dict, steps: int, episodes: int = 16) 
     if task not in GYMNASIUM or importlib.util.find_spec("gymnasium") is None:
         return None
     gymnasium: Any = importlib.import_module("gymnasium")
-    env, found = gymnasium.make(GYMNASIUM[task]), []
+    name, more = GYMNASIUM[task]
+    env, found = gymnasium.make(name, **more), []
     act = jax.jit(lambda obs: trainer.policy(p | {"loud": 0.0}, obs, jax.random.key(0))[0])
     for seed in range(episodes):
         obs, _ = env.reset(seed=seed)
@@ -141,13 +195,13 @@ def kept(file: pathlib.Path, like: Any) -> tuple[Any, list[dict]]:
     return jax.tree.unflatten(tree, new), curve
 
 
-def measure(task: str, seed: int, steps: int, size: int, repeat: int = 1) -> dict:
+def measure(task: str, seed: int, steps: int, size: int, *more: Any) -> dict:
     jax.config.update("jax_enable_x64", False)
     if task == "paper_swimmer":
         return swimmer(seed, steps, size)
     out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1] if "--out" in sys.argv else common.RESULTS.parent / "runs")
     out.mkdir(parents=True, exist_ok=True)
-    return ppo(task, seed, steps, size, repeat, out)
+    return learnt(Run(task, seed, steps, size, *more), out)
 
 
 def plan(quick: bool) -> list[tuple]:
@@ -156,9 +210,13 @@ def plan(quick: bool) -> list[tuple]:
     runs = [
         ("paper_swimmer", 100, 1000),
         ("spider", 160_000, 128),
+        ("spider", 500_000, 128, 1, "policy gradient"),
         ("half_cheetah", 400_000, 128),
         ("half_cheetah", 400_000, 128, 5),
+        ("half_cheetah", 400_000, 128, 1, "PPO", "MuJoCo"),
         ("ant", 500_000, 128),
+        ("ant", 500_000, 128, 5),
+        ("ant", 500_000, 128, 1, "PPO", "MuJoCo"),
     ]
     return [(task, seed, *size) for task, *size in runs for seed in range(3)]
 
@@ -166,7 +224,8 @@ def plan(quick: bool) -> list[tuple]:
 def named(r: dict) -> str:
     """What a curve is of."""
     parts = f", {r['repeat']} steps an action" if r.get("repeat", 1) > 1 else ""
-    return f"seed {r['seed']}{parts}, {r['cpu_s']:.0f} s of CPU"
+    place = ", in MuJoCo" if r.get("in") == "MuJoCo" else ""
+    return f"{r['trainer']}, seed {r['seed']}{parts}{place}, {r['cpu_s']:.0f} s of CPU"
 
 
 def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
@@ -181,7 +240,7 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
             figure = "median_m" if "median_m" in r["curve"][0] else "m_s"
             ax.plot(x, [p[figure] for p in r["curve"]], label=named(r))
             ylabel = "m, median of an iteration" if figure == "median_m" else "m/s, with noise"
-            ax.set(title=f"{task}, {r['trainer']}", xlabel="million steps", ylabel=ylabel)
+            ax.set(title=task, xlabel="million steps", ylabel=ylabel)
         ax.legend()
     fig.suptitle(title, fontsize=8)
     fig.tight_layout()

@@ -202,16 +202,16 @@ def update(env: pbad.envs.Env, s: Settings, learner: Learner, key: jax.Array) ->
     if jax.device_count() > 1:  # which step a share of the lanes each; one of them learns
         found = jax.device_put(found, jax.devices()[0])
     p, memory, figures = learn(s, learner.p, learner.memory, found, key)
-    told = {name: float(x) for name, x in figures.items()} | summary(state, found)
+    told = {name: float(x) for name, x in figures.items()} | summary(state, found, s.repeat)
     return Learner(p, memory, state), told
 
 
-def summary(state: Any, found: Any) -> dict[str, float]:
-    """Of an update: reward of a step, speed, the solver's certificates, ends."""
+def summary(state: Any, found: Any, repeat: int = 1) -> dict[str, float]:
+    """Of an update: reward of a step of the simulation, speed, the solver's certificates, ends."""
     over, info = state.metrics.episodes > 0, found.info
     speed = info.get("reward_forward", jnp.zeros(()))
     return {
-        "reward": float(found.reward.mean()), "m_s": float(speed.mean()),
+        "reward": float(found.reward.mean()) / repeat, "m_s": float(speed.mean()) / repeat,
         "episode": float(jnp.sum(state.metrics.last_length * over) / jnp.maximum(jnp.sum(over), 1)),
         "ended": float(found.terminated.mean()), "failed": int(jnp.sum(info["status"] != 0)),
         "divided": int(jnp.sum(info["substeps"] > 1)), "iterations": float(info["iterations"].mean()),
@@ -224,7 +224,7 @@ def judged(env: pbad.envs.Env, p: dict, s: Settings, parts: int, seed: int = 100
     found = []
     for _ in range(parts):  # of the same length: the program is there
         state, rows = pbad.envs.unroll(env, policy, p | {"loud": jnp.float32(0.0)}, state, s.length)
-        found.append(summary(state, rows))
+        found.append(summary(state, rows, s.repeat))
     total = {k: float(np.mean([f[k] for f in found])) for k in ("reward", "m_s", "ended", "iterations")}
     return total | {"env_steps": parts * s.lanes * s.length, "failed": int(sum(f["failed"] for f in found))}
 

@@ -20,6 +20,7 @@ from pbad_jax.step.options import Options, check_options
 
 FAILED_STEPS = ("truncate", "terminate")
 AUTORESETS = (None, "same_step")
+OF_A_STEP = ("final_obs", "status", "iterations", "residual", "substeps")  # in info; all else is terms of the reward
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +81,9 @@ def acted(rules: Rules, params: Params, state: EnvState, action: jax.Array) -> t
     if control.shape != (model.nu,):
         raise TaskError(f"control of task {task.name!r} has shape {control.shape}; wanted ({model.nu},), as actuators")
     control = jnp.where(jnp.all(jnp.isfinite(action)), control, jnp.nan)
-    no = jnp.zeros((), bool)
-    state = state._replace(late=late, reward=jnp.zeros((), model.dtype), terminated=no, truncated=no)
+    no, zero = jnp.zeros((), bool), jnp.zeros((), model.dtype)
+    info = {name: x if name in OF_A_STEP else zero for name, x in state.info.items()}
+    state = state._replace(late=late, reward=zero, terminated=no, truncated=no, info=info)
     return state, control.astype(model.dtype)
 
 
@@ -122,7 +124,8 @@ def judged(
         iterations=m.iterations + info.iterations,
     )
     told = {"final_obs": obs, "status": after.status, "iterations": info.iterations, "residual": info.residual}
-    told |= {"substeps": info.substeps, **{name: jnp.where(good, x, 0.0) for name, x in terms.items()}}
+    told |= {"substeps": info.substeps}
+    told |= {name: state.info[name] + jnp.where(good, x, 0.0) for name, x in terms.items()}
     return state._replace(
         sim=after,
         obs=obs,

@@ -50,7 +50,7 @@ class EnvState(NamedTuple):
         terminated: () bool, the episode has come to an end of its own: nothing follows, a value of zero.
         truncated: () bool, it was cut by the time limit, or by a step that failed: bootstrap from `info["final_obs"]`.
         info: "final_obs" (nobs,), what was seen after the last step, before a reset; "status", "iterations",
-            "residual", "substeps" of its StepInfo; and the terms of the reward by name.
+            "residual", "substeps" of its StepInfo; and the terms of the reward by name, which sum up as it does.
         key: for what is drawn next.
         metrics: counts.
         goal: what the task drew for this episode.

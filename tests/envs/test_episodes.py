@@ -20,9 +20,10 @@ LIMIT = 5
 
 @functools.cache
 def task() -> Task:
-    """gymnasium's pendulum, with an end of its own at great speed."""
+    """gymnasium's pendulum, with an end of its own at great speed, and half its reward as a term."""
     t = pbad.envs.make("pendulum", dtype=DTYPE).task
-    return dataclasses.replace(t, terminated=lambda m: jnp.abs(m.sim.v[0]) > 6.0, name="swing")
+    terms = lambda m: (t.reward(m), {"half": 0.5 * t.reward(m)})  # noqa: E731
+    return dataclasses.replace(t, reward=terms, terminated=lambda m: jnp.abs(m.sim.v[0]) > 6.0, name="swing")
 
 
 @functools.cache
@@ -145,7 +146,9 @@ def test_late_actions():
 
 
 def test_repeated_actions_end_early():
-    """Three steps for each action, rewards summed; an end within is kept, and what comes after it does not count."""
+    """Three steps for each action, rewards and their terms summed; an end within is kept, and what comes after it does
+    not count.
+    """
     env = pbad.envs.wrap(plain(), repeat=3)
     assert env.dt == pytest.approx(0.15)
     (reset, step), (_, once) = stepping(env), stepping(plain())
@@ -159,6 +162,7 @@ def test_repeated_actions_end_early():
         lengths += ~over
         over |= np.asarray(one.terminated)
     np.testing.assert_allclose(got.reward, rewards, rtol=1e-6)
+    np.testing.assert_allclose(got.info["half"], 0.5 * got.reward, rtol=1e-5)
     np.testing.assert_array_equal(got.terminated, over)
     np.testing.assert_allclose(got.sim.time, HOW.dt * lengths, rtol=1e-6)
     np.testing.assert_array_equal(got.metrics.steps, 1)
