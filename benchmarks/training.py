@@ -145,12 +145,13 @@ def in_small_steps(trainer: Any, env: Any, p: dict, s: Any, parts: int = 5, lane
     state, rows = pbad.envs.unroll(fine, trainer.policy, p | {"loud": jax.numpy.float32(0.0)}, begun, s.time_limit)
     over = np.asarray(rows.terminated | rows.truncated)
     on = np.cumsum(over, axis=1) - over == 0  # until an episode is over
-    mean = lambda x: float(np.mean(np.sum(on * np.asarray(x), axis=1) / np.sum(on, axis=1)))  # noqa: E731
-    said = {
-        "m_s": mean(rows.info.get("reward_forward", rows.reward)),
-        "reward": mean(rows.reward),
-        "steps": float(on.sum(1).mean()),
-    }
+
+    def mean(x) -> float:
+        """Of a step of the simulation, whose rewards a control step sums up."""
+        return float(np.mean(np.sum(on * np.asarray(x), axis=1) / np.sum(on, axis=1))) / parts
+
+    speed = rows.info.get("reward_forward", rows.reward)
+    said = {"m_s": mean(speed), "reward": mean(rows.reward), "steps": float(on.sum(1).mean())}
     fell, failed = float(np.mean(np.any(np.asarray(rows.terminated), axis=1))), int(state.metrics.failed.sum())
     return rounded(said) | {"fell": fell, "failed": failed, "parts": parts}
 
