@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.atom.parallel import twist_form
-from pbad_jax.forces.force import PointForces, on_links, place
+from pbad_jax.forces.force import PointForces, on_links, place, sum_where_any
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math.rotations import hat
@@ -42,7 +42,18 @@ def point_jacobian(model: Model, f: Frames, p: PointForces) -> jax.Array:
 
 def coupled_matrix(model: Model, f_a: Frames, f_b: Frames, p: PointForces, S: jax.Array) -> jax.Array:
     """Σ ∂P/∂q(q_a)ᵀ S ∂P/∂q(q_b), (nv,nv), of clusters that couple links."""
-    return jnp.einsum("cnax,cnamb,cmby->xy", point_jacobian(model, f_a, p), S, point_jacobian(model, f_b, p))
+
+    def product(p: PointForces, S: jax.Array, f_a: Frames, f_b: Frames) -> jax.Array:
+        return jnp.einsum("cnax,cnamb,cmby->xy", point_jacobian(model, f_a, p), S, point_jacobian(model, f_b, p))
+
+    if not p.few_act:
+        return product(p, S, f_a, f_b)
+
+    def of_some(where, u, S, f_a, f_b):
+        return product(PointForces((), u, u[..., :3], where=where), S, f_a, f_b)
+
+    none = jnp.zeros((model.nv, model.nv), S.dtype)
+    return sum_where_any(lambda *some: jnp.any(some[-1] != 0), of_some, none, (p.where, p.u, S), f_a, f_b)
 
 
 def total_link_form(model: Model, f_a: Frames, f_b: Frames, parts: list[PointForces], slopes: list) -> jax.Array | None:

@@ -50,16 +50,20 @@ from pbad_jax.forces.contact_law import (
     parameters,
 )
 from pbad_jax.forces.contact_points import contact_points
-from pbad_jax.forces.force import Instant, Load, PointForces, Start, each_link, place
+from pbad_jax.forces.force import AT_A_TIME, Instant, Load, PointForces, Start, each_link, in_parts, place
+from pbad_jax.forces.one_sided import expected_force
 from pbad_jax.forces.passing import crossing, gains_energy, on_another_side
 from pbad_jax.forces.regularised import ramp
 from pbad_jax.forces.surfaces import TINY, safe_norm
+from pbad_jax.math.batched import cond_if_any
 from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.joints import FIXED
 from pbad_jax.model.model import Model, check_model
 
 CROWN = 1e-3
 ROUND = ("sphere", "capsule")
+OF_A_PAIR = ("u", "radius", "stiffness", "width", "damping", "friction")
+OF_A_POINT = ("u", "force", "df_dP", "df_dV", "modelled", "curving")
 
 
 @functools.partial(
@@ -92,7 +96,10 @@ class BodyContact:
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
-        return contact_load(self._nearest(at), at)
+        some = self._nearest(at)
+        if at.guide is None or some is self or self._taken % AT_A_TIME:
+            return contact_load(some, at)
+        return _where_any_acts(some, at)
 
     def dual(self, model: Model) -> tuple:
         """A tangent and a sliding direction of every pair that may touch in a step."""
@@ -172,8 +179,7 @@ class BodyContact:
         if self._taken == len(self.links):
             return self
         near = self._chosen(at)
-        each = ("u", "radius", "stiffness", "width", "damping", "friction")
-        taken = {name: getattr(self, name)[near] for name in each}
+        taken = {name: getattr(self, name)[near] for name in OF_A_PAIR}
         return dataclasses.replace(self, **taken, links=jnp.asarray(np.array(self.links))[near], most=None)
 
     def _side(self, at: Instant, d: jax.Array, n: jax.Array) -> jax.Array:
@@ -216,6 +222,15 @@ class BodyContact:
         mobility = sum(mobility_along(at.guide, links[:, k], centres[:, k], n) for k in range(2))
         return Led(expected, at.guide.dual[0], at.guide.rate, 1 / jnp.asarray(mobility))
 
+    def _may_act(self, at: Instant) -> jax.Array:
+        """(c,) which overlap or are expected to push, or overlapped at the start of the step, or are no numbers."""
+        assert at.guide is not None
+        here, began, expected = (
+            self._reach - jax.vmap(_gap)(self._points(T), self._soft)[0] for T in (at.T, at.start.T, at.guide.T)
+        )
+        pushed = expected_force(self, here, expected, at.guide.dual[0])
+        return ~((here < 0) & (began < 0) & (pushed <= 0))
+
     def _friction(self, at: Instant) -> tuple[PointForces, Any]:
         T, where = at.start.T, each_link(self.links, self.u)[:, ::2]
         d, n, along = jax.vmap(_gap)(self._points(T), self._soft)
@@ -233,6 +248,36 @@ class BodyContact:
         force, curving = (None if x is None else pair[None, :, None] * x[:, None] for x in (law.force, law.curving))
         assert force is not None
         return _between(both, u, force, None, df_dV, None, curving), law.dual
+
+
+def _where_any_acts(contact: BodyContact, at: Instant) -> Load:
+    """The load on the way to a root, of pairs in the order of how near they were: AT_A_TIME of them, and those of which
+    none acts are left out.
+    """
+    guide = at.guide
+    assert guide is not None
+
+    def own(pairs: dict, speed: jax.Array, dual: Any, at: Instant) -> tuple[BodyContact, Instant]:
+        led = at.guide._replace(dual=dual)  # type: ignore[union-attr]
+        return dataclasses.replace(contact, stick_speed=speed, **pairs), dataclasses.replace(at, guide=led)
+
+    def acting(*given):
+        load = contact_load(*own(*given))
+        return [{name: getattr(p, name) for name in OF_A_POINT} for p in load.point_forces], load.dual
+
+    def nothing(*given):
+        forces, (tangent, _) = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(acting, *given))
+        return forces, (tangent, given[2][1])
+
+    def part(_, given):
+        acts, pairs, dual = given
+        return None, cond_if_any(jnp.any(acts), nothing, acting, pairs, contact.stick_speed, dual, at)
+
+    pairs = {name: in_parts(getattr(contact, name)) for name in (*OF_A_PAIR, "links")}
+    found = jax.lax.scan(part, None, (in_parts(contact._may_act(at)), pairs, jax.tree.map(in_parts, guide.dual)))[1]
+    points, dual = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), found)
+    where: Any = (contact.links, _ends(contact.links))
+    return Load(point_forces=tuple(PointForces((), where=w, **p) for w, p in zip(where, points)), dual=dual)
 
 
 def _between(links, *parts) -> PointForces:
@@ -257,9 +302,28 @@ def _gap(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array
 
 
 def _slopes(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """d (), n (4,3) and ∂n/∂P (4,3,4,3), the last by autodiff of n, which knows how σ and τ follow."""
-    d, n, _ = _gap(P, soft)
-    return d, n, jax.jacfwd(lambda P: _gap(P, soft)[1])(P)
+    """d () and, with w = (1, σ, −1, −τ), n (4,3) and
+
+        ∂n/∂P (4,3,4,3) = (w wᵀ ⊗ E − Σ_kl F_k (M⁻¹)_kl F_lᵀ − n nᵀ)/d,   F_k = ∂w/∂s_k ⊗ x + w ⊗ e_k,
+
+    s = (σ, τ) where they are free, not at an end, e = ∂x/∂s = (h_a, −h_b) and M = eᵀe + c² E: how the minimum follows.
+    """
+    d, n, s = _gap(P, soft)
+    w = jnp.stack([jnp.ones_like(d), s[0], -jnp.ones_like(d), -s[1]])
+    x, one = small_sum(w[:, None] * P, axis=0), jnp.eye(3, dtype=P.dtype)
+    free = jnp.abs(s) < 1.0
+    e = jnp.where(free[:, None], jnp.stack([P[1], -P[3]]), 0.0)
+    turns = jnp.where(free[:, None], jnp.asarray([[0, 1, 0, 0], [0, 0, 0, -1]], P.dtype), 0.0)  # ∂w/∂s
+    F = turns[:, :, None] * x[None, None] + jnp.where(free[:, None, None], w[None, :, None] * e[:, None, :], 0.0)
+    (a, b), g, across = small_sum(e * e) + soft, small_sum(e[0] * e[1]), jnp.cross(e[0], e[1])
+    determinant = across @ across + soft * (a + b - soft)
+    inverse = jnp.stack([jnp.stack([b, -g]), jnp.stack([-g, a])]) / determinant
+    lead = small_sum(inverse[:, :, None, None] * F[None], axis=1)  # M⁻¹ F
+    follow = small_sum(F[:, :, :, None, None] * lead[:, None, None, :, :], axis=0)
+    both = w[:, None, None, None] * w[None, None, :, None] * one[None, :, None, :]
+    apart = d > 0
+    curved = (both - follow - n[:, :, None, None] * n[None, None]) / jnp.where(apart, d, 1.0)
+    return d, n, jnp.where(apart, curved, 0.0)
 
 
 def _nearest(P: jax.Array, soft: jax.Array) -> jax.Array:

@@ -30,8 +30,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import ModelError
+from pbad_jax.math.batched import cond_if_any
 from pbad_jax.math.small import small_sum
 from pbad_jax.model.model import Model, check_model
+
+AT_A_TIME = 8  # clusters that are looked at together where many may act in a step, and few do
 
 
 class Guide(NamedTuple):
@@ -134,6 +137,11 @@ class PointForces:
     def couples(self) -> bool:
         """Whether its clusters join several links."""
         return self.where is not None or (bool(self.links) and not isinstance(self.links[0], int))
+
+    @property
+    def few_act(self) -> bool:
+        """Whether they are many of which few act, on the way to a root, where nobody differentiates their sums."""
+        return self.where is not None and self.curving is not None and len(self.u) % AT_A_TIME == 0
 
     @property
     def point_links(self) -> np.ndarray | jax.Array:
@@ -312,6 +320,21 @@ def field_beyond(load: Load, n_links: int, name: str) -> jax.Array | None:
 def _field(p: PointForces, force: jax.Array, n_links: int) -> jax.Array:
     """−Σ f ⊗ u over the points of each link."""
     return on_links(p.point_links, -force[..., :, None] * p.u[..., None, :], n_links)
+
+
+def sum_where_any(acts: Callable, term: Callable, none: jax.Array, clusters: tuple, *others) -> jax.Array:
+    """Σ term(*clusters, *others) over parts of the clusters (c,...), but for those where acts(*clusters) is False."""
+
+    def add(total, some):
+        left_out = lambda *_: jnp.zeros_like(none)  # noqa: E731
+        return total + cond_if_any(acts(*some), left_out, term, *some, *others), None
+
+    return jax.lax.scan(add, none, tuple(map(in_parts, clusters)))[0]
+
+
+def in_parts(x: jax.Array) -> jax.Array:
+    """(c,...) as (c/AT_A_TIME, AT_A_TIME, ...)."""
+    return x.reshape(-1, AT_A_TIME, *x.shape[1:])
 
 
 def on_links(links: np.ndarray | jax.Array, x: jax.Array, n_links: int) -> jax.Array:

@@ -82,7 +82,7 @@ def led(law: Any, depth: jax.Array, rate: jax.Array, expected: jax.Array, last: 
         follows: () 1/s, by how much the rate follows the depth. mass: (c,) kg or kg m².
     """
     sigma = mass * follows**2
-    target = depth + _expected_force(law, depth, expected, last) / sigma
+    target = depth + expected_force(law, depth, expected, last) / sigma
 
     def law_at(y: jax.Array) -> OneSided:
         return one_sided(law, y, rate + follows * (y - depth))
@@ -103,7 +103,7 @@ def led(law: Any, depth: jax.Array, rate: jax.Array, expected: jax.Array, last: 
     return OneSided(here.force, f.by_depth, f.by_rate, f.force + slope * (depth - y), f.force, tangent)
 
 
-def _expected_force(law: Any, depth: jax.Array, expected: jax.Array, last: Tangent) -> jax.Array:
+def expected_force(law: Any, depth: jax.Array, expected: jax.Array, last: Tangent) -> jax.Array:
     """λ ≥ 0."""
     first, lies = jnp.isinf(last.slope), jnp.abs(depth - expected) < STILL * law.width
     pressed = jnp.where(lies, law.stiffness * ramp(expected, law.width)[1], 0.0)
