@@ -8,9 +8,11 @@ are all on their way, and of `mixed` ones: each has made another number of itera
 or on their way back. `ratio` and `ratio_mixed`: the iteration over residual, matrix and one solve.
 
 `alone`: a step of one lane of ten links, `batch`: of 128 lanes, on one thread; dt 0.008 s, from states of a whipping
-chain.
+chain. `pairs`: a step of gymnasium's humanoid that falls with its joints at random and touches nothing, with all pairs
+of its shapes that could touch, and `without`.
 """
 
+import dataclasses
 import functools
 import pathlib
 from typing import Any
@@ -135,6 +137,25 @@ def lane(scheme: str) -> dict:
     return {"robot": "chain", "scheme": scheme, "dt": 0.008, "precision": "float64", "lanes": 128} | figures
 
 
+def pairs(scheme: str, dt: float = 0.02, steps: int = 20) -> dict:
+    """What contact between its own limbs costs a robot whose limbs are apart."""
+    from environments import robot
+
+    model = robot("humanoid", "float64")
+    touching = (pbad.forces.BodyContact, pbad.forces.ShapeContact)
+    without = dataclasses.replace(model, forces=tuple(f for f in model.forces if not isinstance(f, touching)))
+    speed = 0.3 * np.random.default_rng(0).normal(size=model.nv)
+    high = pbad.make_state(model, model.q0.at[2].add(5.0), speed)
+    options, row = pbad.Options(dt=dt, scheme=scheme), {}
+    for name, m in (("pairs", model), ("without", without)):
+        fall = jax.jit(lambda state, m=m: pbad.rollout(m, state, n_steps=steps, options=options, progress=False))
+        assert fall(high)[1].ok
+        row[name] = digits(1e6 * timed(fall, high)["least"] / steps)
+        row[f"{name}_iterations"] = digits(float(np.mean(fall(high)[1].iterations)))
+    case = {"robot": "humanoid", "scheme": scheme, "dt": dt, "precision": "float64", "lanes": 1}
+    return case | row | {"of_without": digits(row["pairs"] / row["without"])}
+
+
 def measure(what, *case) -> dict:
     return what(*case)
 
@@ -148,7 +169,13 @@ def plan(quick: bool) -> list[tuple]:
         ("ant", "radau1", 0.05, "float32"),
     ]
     passes = [(one_pass, *case, lanes) for case in cases for lanes in (None, 64)]
-    return [*passes, (one_pass, "chain", "radau2", 0.02, "float64", None), (lane, "radau1"), (lane, "radau2")]
+    return [
+        *passes,
+        (one_pass, "chain", "radau2", 0.02, "float64", None),
+        (lane, "radau1"),
+        (lane, "radau2"),
+        (pairs, "radau1"),
+    ]
 
 
 def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
