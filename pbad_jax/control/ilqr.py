@@ -2,7 +2,7 @@
 
 Steps are `linearize`d exactly at their root, so they may be as long as the integrator's; rewards are differentiated
 twice and made concave. Bounds of the actions are kept by projected Newton steps in every backward step (Tassa,
-Mansard, Todorov 2014). The forward pass tries several step lengths at once, as lanes.
+Mansard, Todorov 2014). The forward pass halves the change until the plan is better.
 """
 
 import dataclasses
@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from pbad_jax.analysis.linearize import linearize
 from pbad_jax.checks import integer
@@ -27,7 +26,7 @@ from pbad_jax.model.state import State
 from pbad_jax.step.options import scheme_of
 from pbad_jax.step.step import make_step
 
-LENGTHS = 0.5 ** np.arange(8)
+SHORTEST = 0.5**7  # of the change that the approximation asks for
 PROJECTIONS = 4  # Newton steps of the bounded problem of one backward step
 
 
@@ -99,8 +98,8 @@ def ilqr(
     return _ilqr(env, params, state, jnp.clip(actions, low[None], high[None]), jnp.asarray(tolerance), iterations)
 
 
-@functools.partial(jax.jit, static_argnames=("env", "iterations"))
-def _ilqr(env: Env, params: Params, state: EnvState, actions: jax.Array, tolerance, iterations: int) -> Plan:
+@functools.partial(jax.jit, static_argnames="env")
+def _ilqr(env: Env, params: Params, state: EnvState, actions: jax.Array, tolerance, iterations) -> Plan:
     model, T = params.model, len(actions)
     low, high = (jnp.asarray(x, actions.dtype) for x in env.action_bounds)
     none = jnp.zeros((T, len(low), 2 * model.nv), actions.dtype)
@@ -112,11 +111,14 @@ def _ilqr(env: Env, params: Params, state: EnvState, actions: jax.Array, toleran
         plan = s.plan
         terms = jax.vmap(functools.partial(_approximated, env, model, state.goal))(plan.states, plan.actions)
         change, gains = _backward(terms, plan.actions, low, high, s.damping)
-        tries = jax.vmap(lambda a: forward(plan.actions, gains, change, plan.states, a))(
-            jnp.asarray(LENGTHS, actions.dtype)
-        )
-        best = jnp.argmax(tries[2])
-        states, taken, total = jax.tree.map(lambda x: x[best], tries)
+
+        def half(x):
+            length = 0.5 * x[0]
+            return length, forward(plan.actions, gains, change, plan.states, length)
+
+        tried = jnp.asarray(2.0, actions.dtype), (plan.states, plan.actions, jnp.full_like(plan.total, -jnp.inf))
+        short = lambda x: (x[0] > SHORTEST) & ~(x[1][2] > plan.total)  # noqa: E731
+        states, taken, total = jax.lax.while_loop(short, half, tried)[1]
         better = total > plan.total
         enough = (total - plan.total) > tolerance * jnp.abs(plan.total)
         damping = jnp.where(better, 0.3 * s.damping, 10 * s.damping)
@@ -161,19 +163,19 @@ def _approximated(env: Env, model: Model, goal, sim: State, action: jax.Array):
     B = step.B @ by_action
     dt = jnp.asarray(env.rules.options.dt, model.dtype)
 
+    AB = jnp.concatenate([step.A, B], axis=1)
+
     def moved(s: State, x: jax.Array) -> State:
         return dataclasses.replace(s, q=manifold.retract(model, s.q, x[:nv]), v=s.v + x[nv:])
 
     def reward(y: jax.Array) -> jax.Array:
-        before, u, after = moved(sim, y[: 2 * nv]), action + y[2 * nv : -2 * nv], moved(step.state, y[-2 * nv :])
+        before, u, after = moved(sim, y[: 2 * nv]), action + y[2 * nv :], moved(step.state, AB @ y)
         return rewarded(task, Moment(model, before, after, u, task.control(model, u), dt, goal))[0]
 
-    zero = jnp.zeros(4 * nv + len(action), model.dtype)
+    zero = jnp.zeros(2 * nv + len(action), model.dtype)
     gradient, hessian = jax.grad(reward)(zero), jax.hessian(reward)(zero)
-    values, vectors = jnp.linalg.eigh(hessian)
-    concave = (vectors * jnp.minimum(values, 0.0)[None]) @ vectors.T
-    chain = jnp.concatenate([jnp.eye(2 * nv + len(action), dtype=model.dtype), jnp.concatenate([step.A, B], axis=1)])
-    return step.A, B, gradient @ chain, chain.T @ concave @ chain
+    values, vectors = jnp.linalg.eigh(0.5 * (hessian + hessian.T))
+    return step.A, B, gradient, (vectors * jnp.minimum(values, 0.0)[None]) @ vectors.T
 
 
 def _backward(terms, actions: jax.Array, low, high, damping):
