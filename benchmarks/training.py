@@ -210,8 +210,8 @@ def plan(quick: bool) -> list[tuple]:
         return [("paper_swimmer", 0, 2, 20), ("pendulum", 0, 256, 4)]
     runs = [
         ("paper_swimmer", 100, 1000),
-        ("spider", 160_000, 128),
-        ("spider", 500_000, 128, 1, "policy gradient"),
+        ("spider", 400_000, 128),
+        ("spider", 400_000, 128, 1, "policy gradient"),
         ("half_cheetah", 400_000, 128),
         ("half_cheetah", 400_000, 128, 5),
         ("half_cheetah", 400_000, 128, 1, "PPO", "MuJoCo"),
