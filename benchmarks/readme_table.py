@@ -1,6 +1,6 @@
-"""Writes the tables of docs/benchmarks.md and docs/robots.md from the JSON of the benchmarks; none are typed by hand.
+"""Writes the tables of docs/benchmarks.md, environments.md and robots.md from the JSON of the benchmarks; by no hand.
 
-    python benchmarks/readme_table.py          # rewrite both pages
+    python benchmarks/readme_table.py          # rewrite the pages
     python benchmarks/readme_table.py --check  # exit 1 if it would change; results older than their code are listed
 
 A table stands between the marks `<!-- begin: NAME -->` and `<!-- end: NAME -->`. To add one, write a function of the
@@ -14,7 +14,7 @@ import re
 import sys
 
 RESULTS = pathlib.Path(__file__).parent / "results"
-PAGES = [RESULTS.parent.parent / "docs" / f"{name}.md" for name in ("benchmarks", "robots")]
+PAGES = [RESULTS.parent.parent / "docs" / f"{name}.md" for name in ("benchmarks", "environments", "robots")]
 
 
 def markdown(head: list[str], rows: list[list[str]], words: int) -> list[str]:
@@ -313,7 +313,36 @@ def _other_parts(data: dict) -> list[str]:
     return [text.format(**parts[name]) for name, text in words.items() if name in parts]
 
 
+def training(data: dict) -> list[str]:
+    """A row for each way to train a task, its seeds side by side."""
+    kinds: dict[tuple, list[dict]] = {}
+    for r in data["rows"]:
+        kinds.setdefault((r["task"], r["trainer"], r.get("in", "here"), r.get("repeat", 1), r["env_steps"]), []).append(
+            r
+        )
+
+    def side_by_side(rows: list[dict], judge: str, name: str = "m_s") -> str:
+        return ", ".join(figure(r[judge][name]) for r in rows if r.get(judge)) or "–"
+
+    table = []
+    for (task, trainer, place, repeat, steps), rows in sorted(kinds.items()):
+        own = ", ".join(figure(r["best_m_s"]) for r in rows) if "best_m_s" in rows[0] else side_by_side(rows, "judged")
+        where = "MuJoCo" if place == "MuJoCo" else f"{repeat} steps an action" if repeat > 1 else "one step an action"
+        parts = f"{sum(r['divided'] for r in rows)}" if "divided" in rows[0] else "–"
+        spent = ", ".join(figure(r["cpu_s"]) for r in rows)
+        fine, there = side_by_side(rows, "in_small_steps"), side_by_side(rows, "in_mujoco")
+        stays = side_by_side(rows, "in_mujoco", "steps")
+        failed = str(sum(r.get("failed", 0) for r in rows)) if place != "MuJoCo" else "–"
+        table.append([task, trainer, where, f"{steps:,}", spent, own, fine, there, stays, failed, parts])
+    head = ["task", "trainer", "trained in", "control steps", "CPU s", "m/s", "in five steps an action", "in MuJoCo"]
+    head += ["steps of 200 there", "failed", "in parts"]
+    said = "Seeds 0, 1, 2 side by side, without noise, from fresh starts. "
+    said += "One thread, float32, 128 lanes of PPO and the policy gradient; compiling is left out."
+    return [*markdown(head, table, 3), "", said]
+
+
 TABLES = {
+    "training": training,
     "torture": torture,
     "environments": environments,
     "gpu": gpu,
@@ -330,14 +359,25 @@ TABLES = {
 }
 
 
+def gathered(name: str) -> dict:
+    """results/NAME.json, or the rows of all NAME_*.json with the environment of the newest."""
+    one = RESULTS / f"{name}.json"
+    every = [
+        json.loads(file.read_text()) for file in ([one] if one.exists() else sorted(RESULTS.glob(f"{name}_*.json")))
+    ]
+    newest = max(every, key=lambda data: data["environment"]["date"])
+    return newest | {"rows": [row for data in every for row in data["rows"]]}
+
+
 def filled(text: str) -> str:
     """The page with every marked table as the results have it now."""
     for name in re.findall(r"<!-- begin: (\w+) -->", text):
-        data = json.loads((RESULTS / f"{name}.json").read_text())
+        data = gathered(name)
         begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
         head, rest = text.split(begin)
         _, tail = rest.split(end)
-        text = "\n".join([head + begin, *TABLES[name](data), source(data, name), end + tail])
+        where = name if (RESULTS / f"{name}.json").exists() else f"{name}_*"
+        text = "\n".join([head + begin, *TABLES[name](data), source(data, where), end + tail])
     return text
 
 

@@ -26,6 +26,7 @@ HELPERS = {
     "common",
     "compare",
     "environment_rivals",
+    "mujoco_lanes",
     "readme_table",
     "remotes",
     "rivals",
