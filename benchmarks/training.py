@@ -211,7 +211,7 @@ def plan(quick: bool) -> list[tuple]:
     runs = [
         ("paper_swimmer", 100, 1000),
         ("spider", 400_000, 128),
-        ("spider", 400_000, 128, 1, "policy gradient"),
+        ("spider", 500_000, 128, 1, "policy gradient"),
         ("half_cheetah", 400_000, 128),
         ("half_cheetah", 400_000, 128, 5),
         ("half_cheetah", 400_000, 128, 1, "PPO", "MuJoCo"),
