@@ -400,10 +400,10 @@ def rival_case(lanes: int, name: str = "", dt: float = 0.001) -> Case:
 
 def groups(device: str, quick: bool) -> dict[str, list[Case]]:
     """By process; the first are measured first."""
-    if quick:
+    if quick:  # without MJX, which takes minutes to compile
         two = [chain_case(2, "float64", by, links=2) for by in ("step", "iteration")]
         checks = [check_case("chain:5:ball", "radau2", dtype, "cpu") for dtype in ("float64", "float32")]
-        return {"correct": checks, "chain": two, "cpu4": [paper_case(2, 2, "radau1", "cpu4")]}  # MJX takes minutes to compile
+        return {"correct": checks, "chain": two, "cpu4": [paper_case(2, 2, "radau1", "cpu4")]}
     sizes = (("float64", "cpu"), ("float64", device), ("float32", device))
     many = [(10, 100), (20, 100), (40, 100), (10, 1000)]
     return {
