@@ -184,13 +184,17 @@ def optimiser(rate: float) -> Any:
     return optax.inject_hyperparams(both)(rate)
 
 
-def begun(env: pbad.envs.Env, s: Settings, seed: int) -> Learner:
-    """Before the first update."""
+def started(env: pbad.envs.Env, s: Settings, seed: int) -> tuple[dict, pbad.envs.EnvState]:
+    """Parameters and lanes before the first update."""
     starts, nets, ages = jax.random.split(jax.random.key(seed), 3)
-    p = beginning(env, s, nets)
     state = jax.jit(jax.vmap(env.reset))(jax.random.split(starts, s.lanes))
     old = jax.random.randint(ages, (s.lanes,), 0, s.time_limit)  # or all lanes would end their episodes together
-    state = state._replace(metrics=state.metrics._replace(length=old))
+    return beginning(env, s, nets), state._replace(metrics=state.metrics._replace(length=old))
+
+
+def begun(env: pbad.envs.Env, s: Settings, seed: int) -> Learner:
+    """Before the first update, the lanes spread over the cores."""
+    p, state = started(env, s, seed)
     if s.lanes % jax.device_count() == 0:
         state = pbad.spread(state)
     return Learner(p, optimiser(s.rate).init({k: p[k] for k in LEARNT}), state)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import optax
 import ppo
-from ppo import Learner, applied, beginning, environment, summary
+from ppo import Learner, applied, environment, started, summary
 
 import pbad_jax as pbad
 
@@ -146,11 +146,7 @@ def learn(env: pbad.envs.Env, s: Settings, learner: Learner, key: jax.Array):
 
 def begun(env: pbad.envs.Env, s: Settings, seed: int) -> Learner:
     """Before the first update."""
-    starts, nets, ages = jax.random.split(jax.random.key(seed), 3)
-    p = beginning(env, s, nets)
-    state = jax.jit(jax.vmap(env.reset))(jax.random.split(starts, s.lanes))
-    old = jax.random.randint(ages, (s.lanes,), 0, s.time_limit)  # or all lanes would end their episodes together
-    state = state._replace(metrics=state.metrics._replace(length=old))
+    p, state = started(env, s, seed)
     memories = optimiser(s.rate).init({k: p[k] for k in ACTOR}), optimiser(s.critic_rate).init(p["critic"])
     return Learner(p, Adams(*memories, p["critic"]), state)
 
