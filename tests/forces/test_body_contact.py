@@ -28,8 +28,11 @@ from stage_cases import SCHEMES, draw, library
 
 import pbad_jax as pbad
 from pbad_jax import Body, Geom, Joint, forces
+from pbad_jax.dynamics.point_forces import coupled_matrix
 from pbad_jax.forces.body_contact import CROWN, BodyContact, _gap, _slopes
-from pbad_jax.forces.force import place
+from pbad_jax.forces.contact_law import contact_load
+from pbad_jax.forces.force import Guide, place
+from pbad_jax.kinematics import transforms
 
 G = 9.81
 NAN = float("nan")
@@ -579,3 +582,39 @@ REFUSED = [
 @pytest.mark.parametrize("call, words", REFUSED, ids=[" ".join(w) for _, w in REFUSED])
 def test_wrong_input_is_refused_by_name_and_value(call, words):
     assert_refused(call, words)
+
+
+# --- pairs that are left out ---------------------------------------------------------------------------------
+
+
+def test_what_does_not_act_is_left_out_and_nothing_else():
+    """Seven balls, 21 pairs, 16 at a time, of which eight may act: the load and the matrix are those of all."""
+    ball = [Geom("sphere", (0.1,))]
+    names = [f"ball{k}" for k in range(7)]
+    bodies = [Body(name, 1.0, inertia=0.004 * np.eye(3), joints=[Joint("free")], geoms=ball) for name in names]
+    model = pbad.build_model(bodies, dtype=DTYPE)
+    pairs = list(itertools.combinations(names, 2))
+    (force,) = forces.contact_between(model, pairs, max_contacts=16, friction=0.7)
+    assert isinstance(force, BodyContact)
+    rng = np.random.default_rng(0)
+    q = np.asarray(model.q0).copy().reshape(7, 7)
+    q[:, :3] = [(0.16 * k, 0, 0) for k in range(4)] + [(0, 3.0 * k, 5) for k in range(3)]
+    q, v = leaf(q.reshape(-1)), leaf(0.1 * rng.normal(size=model.nv))
+    at, f = instant(model, q, v, jnp.zeros(0, DTYPE), q, v), transforms.frames(model, q)
+    unit = jnp.tile(jnp.eye(6, dtype=DTYPE)[None], (7, 1, 1))
+    guide = Guide(force.dual(model), at.T, leaf(20.0), leaf(1.0), unit, jnp.ones(model.nv, DTYPE), jnp.zeros(3, DTYPE))
+    at = dataclasses.replace(at, guide=guide)
+    acts = np.asarray(force._nearest(at)._may_act(at))
+    assert acts[:3].all() and not acts[8:].any()
+
+    few, every = force.load(model, at), contact_load(force._nearest(at), at)
+    for a, b in zip(few.point_forces, every.point_forces, strict=True):
+        for name in ("force", "df_dP", "df_dV", "modelled", "curving"):
+            if getattr(b, name) is not None:
+                assert_close(getattr(a, name), getattr(b, name), TOL["autodiff"], name)
+        S = b.df_dV
+        assert a.few_act and S is not None and float(jnp.abs(S).max()) > 0
+        whole = coupled_matrix(model, f, f, dataclasses.replace(b, curving=None), S)
+        assert_close(coupled_matrix(model, f, f, b, S), whole, TOL["autodiff"], "matrix")
+    for a, b in zip(few.dual[0], every.dual[0], strict=True):
+        assert_close(a, b, TOL["autodiff"], "tangents")
