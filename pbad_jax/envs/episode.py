@@ -181,6 +181,11 @@ def rewarded(task: Task, moment: Moment) -> tuple[jax.Array, dict[str, jax.Array
     """The reward (), and its terms by name."""
     out = task.reward(moment)
     reward, terms = out if isinstance(out, tuple) else (out, {})
+    taken = [name for name in terms if name in OF_A_STEP]
+    if taken:
+        raise TaskError(
+            f"term {taken[0]!r} of the reward of task {task.name!r} is what info says of the step: rename it"
+        )
     for name, x in {"reward": reward, **terms}.items():
         if jnp.shape(x) != ():
             what = "reward" if name == "reward" else f"term {name!r} of the reward"

@@ -234,6 +234,7 @@ def grows(m: Moment):
         ({"observe": lambda m: jnp.zeros(3, int)}, "observe.*int"),
         ({"reward": lambda m: m.sim.q}, r"reward of task 'swing' has shape \(1,\).*scalar"),
         ({"reward": lambda m: (m.sim.q[0], {"effort": m.sim.q})}, "term 'effort'"),
+        ({"reward": lambda m: (m.sim.q[0], {"status": m.sim.q[0]})}, "term 'status'.*rename"),
         ({"terminated": lambda m: m.sim.q > 0}, r"terminated.*\(1,\)"),
         ({"terminated": lambda m: 1.0}, "terminated.*float"),
         ({"control": lambda model, a: jnp.zeros(4)}, r"control.*\(4,\)"),
