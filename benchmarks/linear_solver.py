@@ -15,6 +15,7 @@ import pbad_jax as pbad
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.problem import StageProblem
+from pbad_jax.stage.start import step_start
 from pbad_jax.step.options import resolve
 
 LINKS = (5, 10, 20, 40, 60, 100, 200, 400, 1000)
@@ -29,7 +30,7 @@ def iterations(model, dense: bool):
     config = resolve(options, model)
 
     def run(state):
-        start = equation.step_start(model, state, jnp.zeros(model.nu, model.dtype), config.recurrence)
+        start = step_start(model, state, jnp.zeros(model.nu, model.dtype), config.recurrence)
         eq = equation.collocation(model, pbad.radau(1), jnp.asarray(0.05, model.dtype), start, None)
         problem = StageProblem(model, start, eq, predictor.straight(eq.nodes, 0.05, state.v), config)
         settings = lm.Settings(1e-30, 1000)

@@ -27,6 +27,7 @@ from pbad_jax.math import queue
 from pbad_jax.solver import continuation
 from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.problem import problem_of, settings
+from pbad_jax.stage.start import step_start
 from pbad_jax.step.options import resolve, scheme_of
 
 STATES = 6  # iterations that mixed lanes have made, at most
@@ -51,7 +52,7 @@ def pieces(model: pbad.Model, options: pbad.Options, loops: int) -> dict[str, An
 
     def begun(state, count):
         dt = jnp.asarray(options.dt, model.dtype)
-        start = equation.step_start(model, state, jnp.zeros(model.nu, model.dtype), config.recurrence)
+        start = step_start(model, state, jnp.zeros(model.nu, model.dtype), config.recurrence)
         eq = equation.collocation(model, scheme, dt, start, None)
         problem = problem_of(model, scheme, config, start, eq, predictor.straight(eq.nodes, dt, state.v))
         problem = jax.lax.stop_gradient(problem)
@@ -110,7 +111,7 @@ def own_width(name: str, options: pbad.Options, precision: str) -> int:
     model, states = model_and_states(name, precision, 1)
 
     def begun(state):
-        start = equation.step_start(model, state, jnp.zeros(model.nu, model.dtype))
+        start = step_start(model, state, jnp.zeros(model.nu, model.dtype))
         scheme: Any = scheme_of(options)
         eq = equation.collocation(model, scheme, jnp.asarray(options.dt, model.dtype), start, None)
         straight = predictor.straight(eq.nodes, eq.dt, state.v)

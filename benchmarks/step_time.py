@@ -17,6 +17,7 @@ from common import compiled, run, timed
 import pbad_jax as pbad
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation, predictor
+from pbad_jax.stage.start import step_start
 from pbad_jax.step.collocation import problem_of
 from pbad_jax.step.options import resolve, scheme_of
 
@@ -40,7 +41,7 @@ def one_iteration(model, options, loops: int):
 
     def run(state):
         dt = jnp.asarray(DT, model.dtype)
-        start = equation.step_start(model, state, jnp.zeros(model.nu, model.dtype), config.recurrence)
+        start = step_start(model, state, jnp.zeros(model.nu, model.dtype), config.recurrence)
         eq = equation.collocation(model, scheme, dt, start, None)
         problem = problem_of(model, scheme, config, start, eq, predictor.straight(eq.nodes, dt, state.v))
         settings = lm.Settings(0.0, 10**6)

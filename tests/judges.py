@@ -16,6 +16,7 @@ from mechanics import residual_and_matrix
 import pbad_jax as pbad
 from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.stage import equation
+from pbad_jax.stage.start import step_start
 from pbad_jax.step.closing_impulse import divided, is_closed_by_one
 
 Array = np.ndarray
@@ -140,7 +141,7 @@ def followed(model: pbad.Model, scheme: pbad.Scheme, state: pbad.State, dt, stri
     For collocations without history; Newton's method as it is, no damping. Infinite where a stride had to be corrected
     by more than LEAP: there the root turns back, and what Newton's method finds beyond is some other.
     """
-    s = equation.step_start(model, state, jnp.zeros(model.nu, model.dtype))
+    s = step_start(model, state, jnp.zeros(model.nu, model.dtype))
     eq = equation.collocation(model, scheme, jnp.asarray(dt, model.dtype), s, None)
     if is_closed_by_one(model, scheme) and eq.impulse is not None:
         eq = eq._replace(impulse=divided(eq.impulse))

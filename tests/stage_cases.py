@@ -12,6 +12,7 @@ import pbad_jax as pbad
 from pbad_jax.atom import sweeps
 from pbad_jax.kinematics import manifold
 from pbad_jax.stage import equation
+from pbad_jax.stage.start import step_start
 
 SCHEMES = {s.name: s for s in (pbad.radau(1), pbad.radau(2), pbad.radau(3), pbad.legendre(2), pbad.legendre(3))}
 
@@ -31,7 +32,7 @@ def library(model, scheme, dt, q, v, q_h, z, control, twin):
     """Residual and matrix, and the matrix by jacfwd of the residual covector in exponential coordinates."""
     state = dataclasses.replace(pbad.make_state(model), q=q, v=v, history=q_h, has_history=jnp.asarray(True))
     z_h = manifold.increment_between(model, q, q_h) if scheme.has_history else None
-    s = equation.step_start(model, state, control, twin)
+    s = step_start(model, state, control, twin)
     eq = equation.collocation(model, scheme, dt, s, z_h)
     r, J = residual_and_matrix(model, s, eq, z)
 
@@ -66,7 +67,7 @@ retracted = jax.jit(manifold.retract)
 @functools.partial(jax.jit, static_argnames="scheme")
 def both(model, scheme, dt, q, v, q_h, z, control):
     """Residual and matrix, dense and by the tree; and what the tree solves."""
-    s = equation.step_start(model, pbad.make_state(model, q, v), control)
+    s = step_start(model, pbad.make_state(model, q, v), control)
     z_h = manifold.increment_between(model, q, q_h) if scheme.has_history else None
     eq = equation.collocation(model, scheme, dt, s, z_h)
     r, J = residual_and_matrix(model, s, eq, z)

@@ -12,12 +12,23 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.atom.parallel import twist_form
-from pbad_jax.forces.force import PointForces, on_links, place, sum_where_any
+from pbad_jax.forces.force import Load, PointForces, on_links, place
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math.rotations import hat
 from pbad_jax.math.small import identity_like, matmul, transpose
 from pbad_jax.model.model import Model
+
+
+def weighted(load: Load, weight) -> list:
+    """∂f/∂P + weight ∂f/∂V of every part of a load, of what there is."""
+
+    def one(df_dP: jax.Array | None, df_dV: jax.Array | None) -> jax.Array | None:
+        if df_dV is None:
+            return df_dP
+        return weight * df_dV if df_dP is None else df_dP + weight * df_dV
+
+    return [one(p.df_dP, p.df_dV) for p in load.point_forces]
 
 
 def arms(f: Frames, p: PointForces) -> jax.Array:
@@ -42,18 +53,7 @@ def point_jacobian(model: Model, f: Frames, p: PointForces) -> jax.Array:
 
 def coupled_matrix(model: Model, f_a: Frames, f_b: Frames, p: PointForces, S: jax.Array) -> jax.Array:
     """Σ ∂P/∂q(q_a)ᵀ S ∂P/∂q(q_b), (nv,nv), of clusters that couple links."""
-
-    def product(p: PointForces, S: jax.Array, f_a: Frames, f_b: Frames) -> jax.Array:
-        return jnp.einsum("cnax,cnamb,cmby->xy", point_jacobian(model, f_a, p), S, point_jacobian(model, f_b, p))
-
-    if not p.few_act:
-        return product(p, S, f_a, f_b)
-
-    def of_some(where, u, S, f_a, f_b):
-        return product(PointForces((), u, u[..., :3], where=where), S, f_a, f_b)
-
-    none = jnp.zeros((model.nv, model.nv), S.dtype)
-    return sum_where_any(lambda *some: jnp.any(some[-1] != 0), of_some, none, (p.where, p.u, S), f_a, f_b)
+    return jnp.einsum("cnax,cnamb,cmby->xy", point_jacobian(model, f_a, p), S, point_jacobian(model, f_b, p))
 
 
 def total_link_form(model: Model, f_a: Frames, f_b: Frames, parts: list[PointForces], slopes: list) -> jax.Array | None:

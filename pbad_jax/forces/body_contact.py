@@ -42,7 +42,9 @@ from pbad_jax.forces.contact_law import (
     below,
     contact_duals,
     contact_load,
+    contact_parts,
     coulomb_friction,
+    distances_at,
     elastic_normal_force,
     is_elastic,
     mobility_along,
@@ -50,12 +52,10 @@ from pbad_jax.forces.contact_law import (
     parameters,
 )
 from pbad_jax.forces.contact_points import contact_points
-from pbad_jax.forces.force import AT_A_TIME, Instant, Load, PointForces, Start, each_link, in_parts, place
-from pbad_jax.forces.one_sided import expected_force
+from pbad_jax.forces.force import Instant, Load, Parts, PointForces, Start, each_link, place
 from pbad_jax.forces.passing import crossing, gains_energy, on_another_side
 from pbad_jax.forces.regularised import ramp
 from pbad_jax.forces.surfaces import TINY, safe_norm
-from pbad_jax.math.batched import cond_if_any
 from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.joints import FIXED
 from pbad_jax.model.model import Model, check_model
@@ -63,7 +63,6 @@ from pbad_jax.model.model import Model, check_model
 CROWN = 1e-3
 ROUND = ("sphere", "capsule")
 OF_A_PAIR = ("u", "radius", "stiffness", "width", "damping", "friction")
-OF_A_POINT = ("u", "force", "df_dP", "df_dV", "modelled", "curving")
 
 
 @functools.partial(
@@ -96,10 +95,21 @@ class BodyContact:
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
+        return contact_load(self._nearest(at), at)
+
+    def by_parts(self, model: Model, at: Instant) -> Parts:
+        """Some of the pairs at a time, in the order of how near they were."""
+        del model
         some = self._nearest(at)
-        if at.guide is None or some is self or self._taken % AT_A_TIME:
-            return contact_load(some, at)
-        return _where_any_acts(some, at)
+        d = (jax.vmap(_gap)(some._points(T), some._soft)[0] for T in distances_at(at))
+
+        def load(pairs: dict, at: Instant) -> Load:
+            return contact_load(dataclasses.replace(self, **pairs, most=None), at)
+
+        pairs = {name: getattr(some, name) for name in OF_A_PAIR} | {
+            "links": jnp.asarray(each_link(some.links, some.u))
+        }
+        return contact_parts(load, some, pairs, [some._reach - x for x in d], at)
 
     def dual(self, model: Model) -> tuple:
         """A tangent and a sliding direction of every pair that may touch in a step."""
@@ -222,15 +232,6 @@ class BodyContact:
         mobility = sum(mobility_along(at.guide, links[:, k], centres[:, k], n) for k in range(2))
         return Led(expected, at.guide.dual[0], at.guide.rate, 1 / jnp.asarray(mobility))
 
-    def _may_act(self, at: Instant) -> jax.Array:
-        """(c,) which overlap or are expected to push, or overlapped at the start of the step, or are no numbers."""
-        assert at.guide is not None
-        here, began, expected = (
-            self._reach - jax.vmap(_gap)(self._points(T), self._soft)[0] for T in (at.T, at.start.T, at.guide.T)
-        )
-        pushed = expected_force(self, here, expected, at.guide.dual[0])
-        return ~((here < 0) & (began < 0) & (pushed <= 0))
-
     def _friction(self, at: Instant) -> tuple[PointForces, Any]:
         T, where = at.start.T, each_link(self.links, self.u)[:, ::2]
         d, n, along = jax.vmap(_gap)(self._points(T), self._soft)
@@ -248,36 +249,6 @@ class BodyContact:
         force, curving = (None if x is None else pair[None, :, None] * x[:, None] for x in (law.force, law.curving))
         assert force is not None
         return _between(both, u, force, None, df_dV, None, curving), law.dual
-
-
-def _where_any_acts(contact: BodyContact, at: Instant) -> Load:
-    """The load on the way to a root, of pairs in the order of how near they were: AT_A_TIME of them, and those of which
-    none acts are left out.
-    """
-    guide = at.guide
-    assert guide is not None
-
-    def own(pairs: dict, speed: jax.Array, dual: Any, at: Instant) -> tuple[BodyContact, Instant]:
-        led = at.guide._replace(dual=dual)  # type: ignore[union-attr]
-        return dataclasses.replace(contact, stick_speed=speed, **pairs), dataclasses.replace(at, guide=led)
-
-    def acting(*given):
-        load = contact_load(*own(*given))
-        return [{name: getattr(p, name) for name in OF_A_POINT} for p in load.point_forces], load.dual
-
-    def nothing(*given):
-        forces, (tangent, _) = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(acting, *given))
-        return forces, (tangent, given[2][1])
-
-    def part(_, given):
-        acts, pairs, dual = given
-        return None, cond_if_any(jnp.any(acts), nothing, acting, pairs, contact.stick_speed, dual, at)
-
-    pairs = {name: in_parts(getattr(contact, name)) for name in (*OF_A_PAIR, "links")}
-    found = jax.lax.scan(part, None, (in_parts(contact._may_act(at)), pairs, jax.tree.map(in_parts, guide.dual)))[1]
-    points, dual = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), found)
-    where: Any = (contact.links, _ends(contact.links))
-    return Load(point_forces=tuple(PointForces((), where=w, **p) for w, p in zip(where, points)), dual=dual)
 
 
 def _between(links, *parts) -> PointForces:

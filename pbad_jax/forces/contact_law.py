@@ -23,8 +23,8 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces import surfaces
-from pbad_jax.forces.force import Guide, Instant, Load
-from pbad_jax.forces.one_sided import Tangent, led, no_tangent, one_sided
+from pbad_jax.forces.force import Guide, Instant, Load, Parts, in_parts
+from pbad_jax.forces.one_sided import Tangent, expected_force, led, no_tangent, one_sided
 from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb, ramp, smooth_coulomb
 from pbad_jax.math.small import identity_like, matmul, matvec, small_sum
 from pbad_jax.model.model import Model
@@ -128,6 +128,27 @@ def contact_duals(contact: Any, model: Model, c: int | None = None) -> tuple[Tan
     """A tangent and a sliding direction of c pairs or points, by default of all, before the first iterate."""
     c, dtype = len(contact.links) if c is None else c, model.dtype
     return no_tangent((c,), dtype), None if contact.conservative else no_sliding((c, 3), dtype)
+
+
+def distances_at(at: Instant) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The T of which `contact_parts` wants the depths: where it is, where the step began, what the guide expects."""
+    assert at.guide is not None
+    return at.T, at.start.T, at.guide.T
+
+
+def contact_parts(load, law: Any, places: dict, depths: list[jax.Array], at: Instant) -> Parts:
+    """Of a law of c places, arrays (c,...), that all have its `stick_speed`; `load(places, at)` is that of some.
+
+    None acts of which all are apart, were so at the start of the step, and are not expected to push.
+    """
+    assert at.guide is not None
+    here, began, expected = depths
+    pushed = expected_force(law, here, expected, at.guide.dual[0])
+    acts = ~((here < 0) & (began < 0) & (pushed <= 0))  # also what is no number
+    places, duals, acts = jax.tree.map(in_parts, (places, at.guide.dual, acts))
+    places["stick_speed"] = jnp.broadcast_to(law.stick_speed, len(acts))
+    still = Tangent(*(jnp.zeros_like(x) for x in duals[0]))
+    return Parts(load, places, jnp.any(acts, axis=1), duals, (still, duals[1]))
 
 
 def parameters(

@@ -30,11 +30,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import ModelError
-from pbad_jax.math.batched import cond_if_any
 from pbad_jax.math.small import small_sum
 from pbad_jax.model.model import Model, check_model
 
-AT_A_TIME = 8  # clusters that are looked at together where many may act in a step, and few do
+AT_A_TIME = 8  # places of a force that are looked at together, see `Parts`
 
 
 class Guide(NamedTuple):
@@ -139,11 +138,6 @@ class PointForces:
         return self.where is not None or (bool(self.links) and not isinstance(self.links[0], int))
 
     @property
-    def few_act(self) -> bool:
-        """Whether they are many of which few act, on the way to a root, where nobody differentiates their sums."""
-        return self.where is not None and self.curving is not None and len(self.u) % AT_A_TIME == 0
-
-    @property
     def point_links(self) -> np.ndarray | jax.Array:
         """The link of every point, (c,n)."""
         return each_link(self.links, self.u) if self.where is None else self.where
@@ -164,6 +158,22 @@ class Load(NamedTuple):
     point_forces: tuple[PointForces, ...] = ()
     modelled_tau: jax.Array | None = None  # (nv,) what the next linear model has beside `tau`; None: nothing
     dual: Any = None  # what `at.guide.dual` will be at the next iterate; of total_load, those of all forces
+
+
+class Parts(NamedTuple):
+    """A force of many places of which few act, as p forces of some of its places each; see `Force`."""
+
+    load: Callable[[Any, Instant], Load]  # of one of `places`; its points couple links, and that is all it has
+    places: Any  # arrays (p,...), what `load` needs of each
+    act: jax.Array  # (p,) bool, whether it may do anything
+    duals: Any  # arrays (p,...) of the guide's; `at` has those of one
+    idle: Any  # arrays (p,...), what a Load that was not made leaves for them
+
+
+def in_parts(x: jax.Array) -> jax.Array:
+    """(c,...) as (p,c/p,...): AT_A_TIME of them, or all where they do not come out even."""
+    some = AT_A_TIME if len(x) % AT_A_TIME == 0 else len(x)
+    return x.reshape(-1, some, *x.shape[1:])
 
 
 def place(T: jax.Array, links, u: jax.Array) -> jax.Array:
@@ -210,6 +220,8 @@ def point_forces(at: Instant, links: tuple, u: jax.Array, law: Callable, *parame
 def total_load(model: Model, at: Instant, where: str | None = None) -> Load:
     """The sum of the model's forces that act at the "stages", or once a "step"; None, of all.
 
+    On the way to a root, what goes by parts is left out of the latter (stage/seldom.py has it).
+
     Example:
         >>> forces.total_load(model, at).field.shape
         (4, 3, 4)
@@ -217,14 +229,10 @@ def total_load(model: Model, at: Instant, where: str | None = None) -> Load:
     check_model(model)
     total, duals = Load(), []
     for k, force in enumerate(model.forces):
-        if where is not None and acts_at(force) != where:
+        if (where is not None and acts_at(force) != where) or (at.guide is not None and goes_by_parts(force)):
             duals.append(None)
             continue
-        here = of_force(at, k)
-        if at.guide is not None:
-            own = at.guide.dual[k]
-            here = dataclasses.replace(here, guide=None if own is None else at.guide._replace(dual=own))
-        load = _of_right_shapes(model, force, force.load(model, here))
+        load = _of_right_shapes(model, force, force.load(model, of_force(at, k)))
         sums = (_plus(a, b) for a, b in zip(total[:4], load[:4]))
         extra = _plus(total.modelled_tau, load.modelled_tau)
         total = Load(*sums, point_forces=total.point_forces + load.point_forces, modelled_tau=extra)
@@ -233,10 +241,12 @@ def total_load(model: Model, at: Instant, where: str | None = None) -> Load:
 
 
 def of_force(at: Instant, k: int) -> Instant:
-    """With what force k found near at the start of the step, instead of what all did."""
-    if at.start.near is None:
-        return at
-    return dataclasses.replace(at, start=at.start._replace(near=at.start.near[k]))
+    """With what force k found near at the start of the step, and its dual, instead of what all did and have."""
+    guide, near = at.guide, at.start.near
+    if guide is not None:
+        own = guide.dual[k]
+        guide = None if own is None else guide._replace(dual=own)
+    return dataclasses.replace(at, start=at.start._replace(near=None if near is None else near[k]), guide=guide)
 
 
 def nearby(model: Model, start: Start) -> tuple:
@@ -322,21 +332,6 @@ def _field(p: PointForces, force: jax.Array, n_links: int) -> jax.Array:
     return on_links(p.point_links, -force[..., :, None] * p.u[..., None, :], n_links)
 
 
-def sum_where_any(acts: Callable, term: Callable, none: jax.Array, clusters: tuple, *others) -> jax.Array:
-    """Σ term(*clusters, *others) over parts of the clusters (c,...), but for those where acts(*clusters) is False."""
-
-    def add(total, some):
-        left_out = lambda *_: jnp.zeros_like(none)  # noqa: E731
-        return total + cond_if_any(acts(*some), left_out, term, *some, *others), None
-
-    return jax.lax.scan(add, none, tuple(map(in_parts, clusters)))[0]
-
-
-def in_parts(x: jax.Array) -> jax.Array:
-    """(c,...) as (c/AT_A_TIME, AT_A_TIME, ...)."""
-    return x.reshape(-1, AT_A_TIME, *x.shape[1:])
-
-
 def on_links(links: np.ndarray | jax.Array, x: jax.Array, n_links: int) -> jax.Array:
     """The sum of x over each link, its leading axes those of `links`: (N,...). By a product: a scatter is slow."""
     return jnp.tensordot(_hot(links, n_links, x), x.reshape(links.size, *x.shape[links.ndim :]), axes=1)
@@ -389,6 +384,8 @@ class Force(Protocol):
         near(model, start)             arrays: found once at the Start of a step, then in `at.start.near`; where that
                                        is None, at an instant by itself, a force has to look for it
         dual(model)                    arrays: what `load` finds in `at.guide.dual` at the first iterate of a solve
+        by_parts(model, at)            its Parts, at "step" and with a dual: on the way to a root `load` is not asked,
+                                       but of those parts that may act
         describe(model)                (its name, on how much of the model it acts), two strings for `pbad-jax info`
 
     Example:
@@ -410,13 +407,18 @@ class Force(Protocol):
 
 WHERE = ("stages", "step")
 FLAGS = ("conservative", "dissipates", "couples_joints")
-METHODS = ("potential", "gap", "depth", "passed", "near", "dual", "describe")
+METHODS = ("potential", "gap", "depth", "passed", "near", "dual", "by_parts", "describe")
 OPTIONAL = ("at", *FLAGS, *METHODS)
 
 
 def acts_at(force: Force) -> str:
     """Where the force acts: at the "stages", or once a "step"."""
     return getattr(force, "at", "stages")
+
+
+def goes_by_parts(force: Force) -> bool:
+    """Whether on the way to a root only those of its places are asked that may act."""
+    return hasattr(force, "by_parts") and acts_at(force) == "step"
 
 
 def is_conservative(force: Force) -> bool:

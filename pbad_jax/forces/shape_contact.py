@@ -44,7 +44,9 @@ from pbad_jax.forces.contact_law import (
     below,
     contact_duals,
     contact_load,
+    contact_parts,
     coulomb_friction,
+    distances_at,
     is_elastic,
     mobility_along,
     normal_force,
@@ -52,7 +54,7 @@ from pbad_jax.forces.contact_law import (
 )
 from pbad_jax.forces.convex import Convex
 from pbad_jax.forces.convex_shapes import convex_shapes, flatter
-from pbad_jax.forces.force import Instant, Load, PointForces, Start, place
+from pbad_jax.forces.force import Instant, Load, Parts, PointForces, Start, place
 from pbad_jax.forces.passing import gains_energy
 from pbad_jax.forces.regularised import ramp
 from pbad_jax.math import rotations
@@ -63,6 +65,7 @@ from pbad_jax.model.model import Model
 TILT = 0.1  # rad
 TURN = 0.55  # rad, between the tilts and the axes of B, so that they are not along the edges of boxes
 CORNERS = 4
+OF_ALL = ("stick_speed", "conservative")  # of the fields of _Met
 BENT = np.zeros((3, 3, 3, 3))  # ∂²d/∂P²: of n with C_a, and less of n with x_b
 for _i, _sign in ((0, 1.0), (1, -1.0)):
     BENT[_i, :, 2, :] = BENT[2, :, _i, :] = _sign * np.eye(3)
@@ -118,6 +121,17 @@ class ShapeContact:
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
         return contact_load(self._entering(model, at), at)
+
+    def by_parts(self, model: Model, at: Instant) -> Parts:
+        """Some of the places at a time, in the order of how near they were."""
+        met = self._entering(model, at)
+        places = {f.name: getattr(met, f.name) for f in dataclasses.fields(_Met) if f.name not in OF_ALL}
+        depths = [met.reach - _distance(place(T, met.links, met.u)) for T in distances_at(at)]
+
+        def load(places: dict, at: Instant) -> Load:
+            return contact_load(_Met(**places, conservative=self.conservative), at)
+
+        return contact_parts(load, met, places, depths, at)
 
     def dual(self, model: Model) -> tuple:
         """A tangent and a sliding direction of every place."""

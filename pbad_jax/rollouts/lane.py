@@ -17,8 +17,8 @@ from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.schemes import AnyScheme
 from pbad_jax.solver import continuation
-from pbad_jax.stage.equation import StepStart
 from pbad_jax.stage.problem import SolverConfig, find, searched, settings
+from pbad_jax.stage.start import StepStart
 from pbad_jax.step import step, substeps
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.leg import Leg, Method

@@ -15,7 +15,8 @@ from pbad_jax.math import batched, rotations
 from pbad_jax.math.batched import cond_if_any
 from pbad_jax.model.model import Model
 from pbad_jax.stage import equation
-from pbad_jax.stage.equation import StageFields, StepStart
+from pbad_jax.stage.equation import StageFields
+from pbad_jax.stage.start import StepStart, instant_at
 
 # rad a step from which a root's matrix is looked at. Below, what stands on its head at a large dt may look like a fold:
 # where one configuration is unknown what grows by e in a step, where several are by e^2.4
@@ -97,7 +98,7 @@ def passes_through(model: Model, dt, start: StepStart, z: jax.Array) -> jax.Arra
     f, dT = jax.tree.map(lambda x: x[0], (st.frames, st.delta.T))
     v = manifold.difference(model, manifold.identity_increment(model), z) / dt
     q = manifold.compose_increment(model, start.q, z)
-    return passed(model, equation.instant_at(model, start, q, v, f, dT / dt, start.time + dt, dt))
+    return passed(model, instant_at(model, start, q, v, f, dT / dt, start.time + dt, dt))
 
 
 def adds_energy(

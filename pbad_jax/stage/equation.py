@@ -25,7 +25,6 @@ Read next: solver/levenberg_marquardt.py.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -38,50 +37,23 @@ from pbad_jax.atom.operator import Operator
 from pbad_jax.forces.force import (
     Instant,
     Load,
-    Start,
     acting,
     field_beyond,
     field_of,
-    instant,
-    nearby,
     scaled,
     total_load,
     total_potential,
 )
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Field
-from pbad_jax.math import batched
 from pbad_jax.math.small import computed_once, matmul
 from pbad_jax.math.spatial import tangent_compose
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State
 from pbad_jax.schemes import Scheme
 from pbad_jax.stage import guide as guides
 from pbad_jax.stage.guide import StageGuide
-
-
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["q", "v", "L", "frames", "origin", "V", "mass", "metric", "potential", "time", "control", "near"],
-    meta_fields=["recurrence"],
-)
-@dataclasses.dataclass(frozen=True)
-class StepStart:
-    """Everything at the start of a step, time k."""
-
-    q: jax.Array  # (nq,) q_k
-    v: jax.Array  # (nv,) v_k
-    L: jax.Array  # (N,3,4) local transforms
-    frames: transforms.Frames  # about `origin`
-    origin: jax.Array  # (3,) m, the centre of mass
-    V: Field  # rates
-    mass: Operator  # the mass matrix
-    metric: batched.CholeskyFactor | None  # of a dense mass matrix
-    potential: jax.Array  # () J, of all forces that have one
-    time: jax.Array
-    control: jax.Array  # (nu,)
-    near: tuple | None  # what every force found near
-    recurrence: str  # of atom/operator.py, for the whole step
+from pbad_jax.stage.seldom import Seldom, either, end_of_step
+from pbad_jax.stage.start import StepStart, instant_at
 
 
 class StageEquation(NamedTuple):
@@ -102,21 +74,6 @@ class StageFields(NamedTuple):
     z: jax.Array  # (m,nq)
     delta: Field  # from q_k
     frames: transforms.Frames
-
-
-def step_start(model: Model, state: State | StepStart, control, recurrence: str = "parallel") -> StepStart:
-    """What is constant during a step from `state` (its q, v and time)."""
-    L = transforms.local_transforms(model, state.q)
-    T = operator.world_transforms(model, L, recurrence)
-    origin = transforms.center_of_mass(model, T)
-    f = transforms.with_screws(model, transforms.shift(T, origin), L)
-    V = Field(transforms.velocity_field(model, f, state.v), joint_field.rate(model, state.v))
-    mass = operator.mass(model, f, recurrence)
-    metric = batched.cholesky(jax.lax.stop_gradient(mass)) if isinstance(mass, jax.Array) else None
-    at = instant(state.q, state.v, T, V.T, state.time, control)
-    near = nearby(model, at.start)
-    U = total_potential(model, dataclasses.replace(at, start=at.start._replace(near=near)))
-    return StepStart(state.q, state.v, L, f, origin, V, mass, metric, U, state.time, control, near, recurrence)
 
 
 def collocation(model: Model, scheme: Scheme, dt, start: StepStart, z_h: jax.Array | None) -> StageEquation:
@@ -168,6 +125,7 @@ class StageTerms(NamedTuple):
     load: Load  # of every stage, times dt²; derivatives by rates times dt
     end: Load | None  # the same of what acts once a step, at its end
     impulse: jax.Array  # (m,) its weights
+    seldom: Seldom  # what of it goes by parts
     curving: jax.Array  # (m,N,3,4) the field whose product with the curvature of T(q) the matrix has; mostly A
     beyond: Field | None  # what the next linear model has beside the residual: a field and (m,nv) in the joints
     duals: tuple  # of the forces, for the next StageGuide
@@ -186,33 +144,31 @@ def _stage_terms(
 
     load = scaled(_loads(model, start, eq, st, rates / dt, V / dt, dt, guide), dt)
     end, impulse = None, jnp.zeros(len(eq.nodes), z.dtype) if eq.impulse is None else eq.impulse
+    rare, duals = Seldom(), load.dual
     if eq.impulse is not None and acting(model, "step"):
-        end = scaled(end_load(model, start, eq.nodes[-1], st, dt, guide), dt)
+        end, rare = end_terms(model, start, eq.nodes[-1], st, st.frames, dt, guide)
+        duals = either(duals, end.dual)
     n_links = model.topology.n_links
 
-    def plus(x: jax.Array, part: Callable[[Load], jax.Array | None]) -> jax.Array:
-        """x and a part of the loads at the stages, and of that at the end by its weights."""
-        at_stages, at_end = jax.vmap(part, axis_size=len(eq.nodes))(load), None if end is None else part(end)
-        if at_stages is not None:
-            x = x + at_stages
-        return x if at_end is None else x + impulse.reshape(-1, *(1,) * (x.ndim - 1)) * at_end[None]
+    def plus(x: jax.Array, part: Callable[[Load], jax.Array | None], more: jax.Array | None = None) -> jax.Array:
+        """x and a part of the loads at the stages, and by its weights of that at the end and `more`."""
+        at_stages = jax.vmap(part, axis_size=len(eq.nodes))(load)
+        x = x if at_stages is None else x + at_stages
+        for at_end in (None if end is None else part(end), more):
+            x = x if at_end is None else x + impulse.reshape(-1, *(1,) * (x.ndim - 1)) * at_end[None]
+        return x
 
-    A = plus(A, lambda x: field_of(x, n_links))
-    curving = plus(A, lambda x: field_beyond(x, n_links, "curving"))
+    A = plus(A, lambda x: field_of(x, n_links), rare.field)
+    curving = plus(A, lambda x: field_beyond(x, n_links, "curving"), rare.curving)
     zero = jnp.zeros_like(joint_r)
     joint_r = joint_r - plus(zero, lambda x: x.tau)
     beyond = None
     if guide is not None:
-        field = plus(jnp.zeros_like(A), lambda x: field_beyond(x, n_links, "modelled"))
+        field = plus(jnp.zeros_like(A), lambda x: field_beyond(x, n_links, "modelled"), rare.modelled)
         beyond = Field(field, -plus(zero, lambda x: x.modelled_tau))
-    both = load.dual if end is None else tuple(a if b is None else b for a, b in zip(load.dual, end.dual))
-    return StageTerms(z, st.frames, A, joint_r, accel_slopes, rate_slopes, load, end, impulse, curving, beyond, both)
-
-
-def instant_at(model: Model, start: StepStart, q, v, f: transforms.Frames, V, time, dt) -> Instant:
-    """An instant of the step; f about its origin, V (N,3,4) the rates of f.T."""
-    begun = Start(start.q, start.v, transforms.shift(start.frames.T, -start.origin), start.V.T, start.near)
-    return Instant(q, v, transforms.shift(f.T, -start.origin), V, time, start.control, begun, dt)
+    return StageTerms(
+        z, st.frames, A, joint_r, accel_slopes, rate_slopes, load, end, impulse, rare, curving, beyond, duals
+    )
 
 
 def _loads(
@@ -229,10 +185,16 @@ def _loads(
     return jax.vmap(one)(st.z, rates, st.frames, V, start.time + eq.nodes * dt, led)
 
 
-def end_load(model: Model, start: StepStart, node, st: StageFields, dt, guide: StageGuide | None = None) -> Load:
+def end_load(model: Model, start: StepStart, node, st: StageFields, dt) -> Load:
     """What acts once a step: at its end, with the mean rates of the step."""
+    return total_load(model, end_instant(model, start, node, st, dt), "step")
+
+
+def end_terms(model: Model, start: StepStart, node, st: StageFields, here, dt, guide) -> tuple[Load, Seldom]:
+    """The same times dt², and apart from it what goes by parts, at the levers of the frames `here`."""
     led = None if guide is None else guides.at_end(guide, 1 / dt, start.origin)
-    return total_load(model, dataclasses.replace(end_instant(model, start, node, st, dt), guide=led), "step")
+    at = dataclasses.replace(end_instant(model, start, node, st, dt), guide=led)
+    return end_of_step(model, at, here, jax.tree.map(lambda x: x[-1], st.frames), dt)
 
 
 def end_instant(model: Model, start: StepStart, node, st: StageFields, dt) -> Instant:

@@ -21,7 +21,8 @@ from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
 from pbad_jax.math.small import identity_like, matmul
 from pbad_jax.model.model import Model
-from pbad_jax.stage.equation import StageEquation, StageTerms, StepStart
+from pbad_jax.stage.equation import StageEquation, StageTerms
+from pbad_jax.stage.start import StepStart
 
 
 class JointTerms(NamedTuple):
@@ -43,15 +44,17 @@ def newton_matrix(model: Model, start: StepStart, eq: StageEquation, t: StageTer
         blocks = blocks - _point_blocks(model, eq.D, t)
     if t.end is not None and t.end.point_forces:
         blocks = blocks.at[:, -1].add(-t.impulse[:, None, None] * _impulse_column(model, t, t.end))
+    if t.seldom.slope is not None:
+        blocks = blocks.at[:, -1].add(-t.impulse[:, None, None] * t.seldom.slope)
     return jnp.moveaxis(blocks, 2, 1).reshape(m * nv, m * nv)
 
 
 def _for_sweeps(model: Model, eq: StageEquation, t: StageTerms) -> NewtonMatrix:
     joint = jax.tree.map(lambda x: x[0, 0], _joint_terms(model, t, coupled=False))
     f, load = jax.tree.map(lambda x: x[0], (t.frames, t.load))
-    parts, slopes = list(load.point_forces), weighted(load, eq.D[0, 0])
+    parts, slopes = list(load.point_forces), point_forces.weighted(load, eq.D[0, 0])
     if t.end is not None:
-        parts, slopes = parts + list(t.end.point_forces), slopes + weighted(t.end, 1.0)
+        parts, slopes = parts + list(t.end.point_forces), slopes + point_forces.weighted(t.end, 1.0)
     form = point_forces.total_link_form(model, f, f, parts, slopes)
     diagonal = joint.diagonal.at[tree(model.topology).ball_v].set(0.0) if joint.balls is not None else joint.diagonal
     return NewtonMatrix(f, eq.C[0, 0], t.curving[0], diagonal, joint.balls, None if form is None else -form)
@@ -114,17 +117,6 @@ def _laid_out(model: Model, terms: JointTerms) -> jax.Array:
 # --- points of the links ---------------------------------------------------------------------------------
 
 
-def weighted(load: Load, weight) -> list:
-    """∂f/∂P + weight ∂f/∂V of every part of a load, of what there is."""
-
-    def one(df_dP: jax.Array | None, df_dV: jax.Array | None) -> jax.Array | None:
-        if df_dV is None:
-            return df_dP
-        return weight * df_dV if df_dP is None else df_dP + weight * df_dV
-
-    return [one(p.df_dP, p.df_dV) for p in load.point_forces]
-
-
 def _point_blocks(model: Model, D: jax.Array, t: StageTerms) -> jax.Array:
     """What the points' forces add at the stages: [i = j] ∂f/∂P + D_ij ∂f/∂V, (m,m,nv,nv)."""
     m = len(D)
@@ -134,14 +126,14 @@ def _point_blocks(model: Model, D: jax.Array, t: StageTerms) -> jax.Array:
         here = t.load._replace(point_forces=_stage(t.load.point_forces, i))
         if i != j:
             here = here._replace(point_forces=tuple(dataclasses.replace(p, df_dP=None) for p in here.point_forces))
-        return point_forces.total_matrix(model, f_i, f_j, list(here.point_forces), weighted(here, D[i, j]))
+        return point_forces.total_matrix(model, f_i, f_j, list(here.point_forces), point_forces.weighted(here, D[i, j]))
 
     return jnp.stack([jnp.stack([block(i, j) for j in range(m)]) for i in range(m)])
 
 
 def _impulse_column(model: Model, t: StageTerms, end: Load) -> jax.Array:
     """What the points' forces at the end of the step do to every stage, by the end of the step, (m,nv,nv)."""
-    parts, slopes, last = list(end.point_forces), weighted(end, 1.0), _stage(t.frames, -1)
+    parts, slopes, last = list(end.point_forces), point_forces.weighted(end, 1.0), _stage(t.frames, -1)
     each = [point_forces.total_matrix(model, _stage(t.frames, i), last, parts, slopes) for i in range(len(t.z))]
     return jnp.stack(each)
 

@@ -21,9 +21,10 @@ from pbad_jax.solver import continuation, dense, implicit, lbfgs
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import branch, equation, predictor
 from pbad_jax.stage import guide as guides
-from pbad_jax.stage.equation import StageEquation, StageTerms, StepStart
+from pbad_jax.stage.equation import StageEquation, StageTerms
 from pbad_jax.stage.guide import StageGuide
 from pbad_jax.stage.matrix import newton_matrix
+from pbad_jax.stage.start import StepStart
 
 LONGEST_TURN = 1.5  # rad that one Newton correction may turn a joint
 FAR_TURN = 0.1  # rad of a first guess

@@ -10,8 +10,9 @@ from pbad_jax.errors import Status
 from pbad_jax.model.model import Model
 from pbad_jax.solver import continuation
 from pbad_jax.stage.branch import adds_energy
-from pbad_jax.stage.equation import StageFields, StepStart
+from pbad_jax.stage.equation import StageFields
 from pbad_jax.stage.problem import StageProblem, residual_scale
+from pbad_jax.stage.start import StepStart
 
 POWER_ITERATIONS = 8
 

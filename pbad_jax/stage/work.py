@@ -9,7 +9,8 @@ from pbad_jax.kinematics import joint_field, manifold
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.stage import equation
-from pbad_jax.stage.equation import StageEquation, StageFields, StepStart
+from pbad_jax.stage.equation import StageEquation, StageFields
+from pbad_jax.stage.start import StepStart, instant_at
 
 
 def stage_work(model: Model, start: StepStart, eq: StageEquation, st: StageFields) -> jax.Array:
@@ -19,7 +20,7 @@ def stage_work(model: Model, start: StepStart, eq: StageEquation, st: StageField
     q = jax.vmap(lambda z_i: manifold.compose_increment(model, start.q, z_i))(st.z)
 
     def at_stage(q, v, f, V, time):
-        return power(model, equation.instant_at(model, start, q, v, f, V, time, eq.dt), "stages")
+        return power(model, instant_at(model, start, q, v, f, V, time, eq.dt), "stages")
 
     return eq.dt * jax.vmap(at_stage)(q, v, st.frames, V.T / eq.dt, start.time + eq.nodes * eq.dt)
 

@@ -34,11 +34,12 @@ from pbad_jax.schemes import Scheme
 from pbad_jax.solver import dense
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation
-from pbad_jax.stage.equation import StageFields, StepStart
+from pbad_jax.stage.equation import StageFields
 from pbad_jax.stage.guide import StageGuide
-from pbad_jax.stage.matrix import weighted
 from pbad_jax.stage.problem import StageProblem, residual_scale, solve
 from pbad_jax.stage.result import StepResult
+from pbad_jax.stage.seldom import Seldom
+from pbad_jax.stage.start import StepStart, instant_at, step_start
 from pbad_jax.stage.work import power
 
 SHARE = 0.1  # of the impulse, at each end of the step
@@ -66,6 +67,7 @@ class ClosingTerms(NamedTuple):
     change: jax.Array  # (nq,) of it, from where v⁻ leads
     frames: Frames  # there, leading axis 1
     load: Load
+    seldom: Seldom  # what of it goes by parts, at the levers of the step's end
     duals: tuple
 
 
@@ -80,7 +82,7 @@ def after_closing_impulse(problem: StageProblem, found: StepResult, st: StageFie
     good = found.status == Status.CONVERGED
     q = manifold.compose_increment(model, problem.start.q, found.z)
     before = dataclasses.replace(problem.start, q=q, v=found.v, time=problem.start.time + dt)
-    start = equation.step_start(model, before, problem.start.control, problem.start.recurrence)
+    start = step_start(model, before, problem.start.control, problem.start.recurrence)
     eq = ClosingEquation(dt, jnp.ones(1, q.dtype), jnp.ones(1, q.dtype), effective_mass(model, start, dt))
     guess = dt * _guess(model, start, eq, equation.end_load(model, problem.start, 1.0, st, dt), problem.start.v)
     once = dataclasses.replace(model, forces=tuple(acting(model, "step")))
@@ -130,7 +132,7 @@ def _felt(start: StepStart, mass: jax.Array, v: jax.Array) -> jax.Array:
 
 def effective_mass(model: Model, start: StepStart, dt) -> jax.Array:
     """M̂ (nv,nv), kg m² or kg: what an impulse meets that the forces at the stages answer for the length of a step."""
-    at = equation.instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
+    at = instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
     load = scaled(total_load(model, at, "stages"), dt)
     assert isinstance(start.mass, jax.Array)  # schemes of several stages have no sweeps
     return start.mass - _slope(model, start.frames, start.frames, load, None)
@@ -138,7 +140,7 @@ def effective_mass(model: Model, start: StepStart, dt) -> jax.Array:
 
 def _slope(model: Model, here: Frames, there: Frames, load: Load, z: jax.Array | None) -> jax.Array:
     """∂(dt² F)/∂δ (nv,nv), at the levers `here`, of a scaled load `there`; its rates are those of z, if any."""
-    slope = point_forces.total_matrix(model, here, there, list(load.point_forces), weighted(load, 1.0))
+    slope = point_forces.total_matrix(model, here, there, list(load.point_forces), point_forces.weighted(load, 1.0))
     if load.dtau_dq is not None:
         slope = slope + joint_field.as_matrix(load.dtau_dq)
     if load.dtau_dv is not None:
@@ -168,24 +170,26 @@ def _gained(model: Model, change: jax.Array) -> jax.Array:
 def _evaluate(model: Model, start: StepStart, eq: ClosingEquation, z: jax.Array, h: Any, guide: StageGuide | None):
     """h dt (M̂ (v⁺ − v⁻) − SHARE h dt F) (nv,), F at the levers of the step's end, and the ClosingTerms."""
     dt, st = h * eq.dt, equation.stages(model, start, z)
-    load = equation.end_load(model, start, 1.0, st, dt, guide)
-    force = generalised_force(model, start.frames, load, recurrence=start.recurrence)
+    here = jax.tree.map(lambda x: x[None], start.frames)
+    load, rare = equation.end_terms(model, start, 1.0, st, here, dt, guide)
+    force = generalised_force(model, start.frames, load, rare.field, recurrence=start.recurrence)
     change = _change(model, start, dt, z)
-    terms = ClosingTerms(z, change, st.frames, scaled(load, dt), load.dual)
-    return eq.mass @ _gained(model, change) - SHARE * dt**2 * force, terms
+    terms = ClosingTerms(z, change, st.frames, load, rare, load.dual)
+    return eq.mass @ _gained(model, change) - SHARE * force, terms
 
 
 def _matrix(model: Model, start: StepStart, eq: ClosingEquation, t: ClosingTerms) -> jax.Array:
     """M̂ − SHARE dt² ∂F/∂δ, all by z ⊕ δ."""
     there = jax.tree.map(lambda x: x[0], t.frames)
-    return _by_increment(model, eq.mass, t.change) - SHARE * _slope(model, start.frames, there, t.load, t.z[0])
+    J = _by_increment(model, eq.mass, t.change) - SHARE * _slope(model, start.frames, there, t.load, t.z[0])
+    return J if t.seldom.slope is None else J - SHARE * t.seldom.slope[0]
 
 
 def _modelled(model: Model, start: StepStart, t: ClosingTerms, r: jax.Array) -> jax.Array:
     """The residual (nv,) that the next linear model has instead of r."""
     field = field_beyond(t.load, model.topology.n_links, "modelled")
     more = t.load._replace(field=field, tau=t.load.modelled_tau, point_forces=())
-    return r - SHARE * generalised_force(model, start.frames, more, recurrence=start.recurrence)
+    return r - SHARE * generalised_force(model, start.frames, more, t.seldom.modelled, recurrence=start.recurrence)
 
 
 def _power(model: Model, start: StepStart, dt, st: StageFields, v: jax.Array) -> jax.Array:

@@ -12,9 +12,9 @@ from pbad_jax.model.state import State
 from pbad_jax.schemes import Scheme
 from pbad_jax.solver import continuation
 from pbad_jax.stage import equation, predictor
-from pbad_jax.stage.equation import StepStart
 from pbad_jax.stage.problem import SolverConfig, StageProblem, find, problem_of, root
 from pbad_jax.stage.result import Roots, StepResult, step_result, without_gain
+from pbad_jax.stage.start import StepStart
 from pbad_jax.stage.work import impulse_work, stage_work
 from pbad_jax.step.closing_impulse import after_closing_impulse, divided, impulse_work_before, is_closed_by_one
 from pbad_jax.step.history import from_radau, history_node

@@ -21,9 +21,10 @@ from pbad_jax.solver import continuation, implicit
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.branch import is_continuous
-from pbad_jax.stage.equation import StageEquation, StepStart
+from pbad_jax.stage.equation import StageEquation
 from pbad_jax.stage.problem import SolverConfig, StageProblem, find, root
 from pbad_jax.stage.result import Roots, StepResult, step_result, without_gain
+from pbad_jax.stage.start import StepStart, instant_at
 from pbad_jax.stage.work import stage_work
 from pbad_jax.step import impulse
 from pbad_jax.step.impulse import Impulse, apply_impulses
@@ -219,7 +220,7 @@ def _acceleration(
     q, rate = manifold.compose_increment(model, start.q, z), equation.stage_rates(eq, st)
 
     def load(v, V):
-        return total_load(model, equation.instant_at(model, start, q, v, f, V, time, eq.dt), "stages")
+        return total_load(model, instant_at(model, start, q, v, f, V, time, eq.dt), "stages")
 
     solved = load(joint_field.pullback(model, z, rate.joint[0]) / eq.dt, rate.T[0] / eq.dt)
     inertial = matmul(transforms.centripetal_field(model, f, v), model.second_moment)

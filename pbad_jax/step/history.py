@@ -19,8 +19,8 @@ from pbad_jax.solver import continuation
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.branch import is_continuous
-from pbad_jax.stage.equation import StepStart
 from pbad_jax.stage.problem import SolverConfig, StageProblem, find, problem_of, root
+from pbad_jax.stage.start import StepStart, step_start
 
 
 def history_node(
@@ -46,7 +46,7 @@ def history_node(
         return problem_of(model, backwards, newton, start, eq, predictor.straight(eq.nodes, h, start.v))
 
     def made(model, start, status, h):
-        start = equation.step_start(model, start, start.control, dense)
+        start = step_start(model, start, start.control, dense)
         found = find(problem_at(model, start, h), status)
         return found.attempt.x, jnp.where(found.status == Status.CONVERGED, status, found.status)
 

@@ -20,8 +20,8 @@ from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import radau
 from pbad_jax.stage import equation, predictor
-from pbad_jax.stage.equation import StepStart
 from pbad_jax.stage.problem import SolverConfig, StageProblem, solve
+from pbad_jax.stage.start import StepStart
 from pbad_jax.stage.work import impulse_work
 
 

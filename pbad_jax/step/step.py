@@ -21,9 +21,9 @@ from pbad_jax.schemes import AnyScheme
 from pbad_jax.solver import implicit
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage.branch import is_continuous, passes_through
-from pbad_jax.stage.equation import StepStart, step_start
 from pbad_jax.stage.problem import SolverConfig
 from pbad_jax.stage.result import Roots, StepResult
+from pbad_jax.stage.start import StepStart, step_start
 from pbad_jax.stage.work import exact_where_known
 from pbad_jax.step import collocation, dirk, substeps, variational
 from pbad_jax.step.info import StepInfo, has_gradient, names

@@ -19,9 +19,9 @@ from pbad_jax.model.state import State
 from pbad_jax.schemes import Variational
 from pbad_jax.solver import continuation
 from pbad_jax.stage import equation, predictor
-from pbad_jax.stage.equation import StepStart
 from pbad_jax.stage.problem import SolverConfig, StageProblem, find, root
 from pbad_jax.stage.result import Roots, StepResult, step_result
+from pbad_jax.stage.start import StepStart, instant_at
 from pbad_jax.stage.work import power
 from pbad_jax.step import impulse
 from pbad_jax.step.impulse import apply_impulses
@@ -53,7 +53,7 @@ def begin(
     del scheme, state
     kick = apply_impulses(model, config, dt, start, status, known and known.before)
     start, recurrence = impulse.after(start, kick), config.recurrence
-    first = equation.instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
+    first = instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
     tau = generalised_force(model, start.frames, total_load(model, first, "stages"), recurrence=recurrence)
     eq = MomentumEquation(dt, jnp.ones(1, start.q.dtype), operator.times(model, start.mass, start.v), tau)
     return Leg(eq, predictor.straight(eq.nodes, dt, start.v), kick.status, kick)
@@ -82,8 +82,8 @@ def end(
     work = kick.work
     if config.account:
         V = transforms.velocity_field(model, f, v)
-        first = equation.instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
-        last = equation.instant_at(model, start, q, v, f, V, start.time + dt, dt)
+        first = instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
+        last = instant_at(model, start, q, v, f, V, start.time + dt, dt)
         work = work + sum(0.5 * dt * power(model, at, "stages") for at in (first, last))
     out = step_result(solved, found, z[0], v, start.q, work, Roots(kick.root, found.attempt.x))
     return out._replace(iterations=out.iterations + kick.iterations)
@@ -127,7 +127,7 @@ def _joint_matrix(model: Model, z: jax.Array) -> jax.Array:
 
 def _half_kick(model: Model, start: StepStart, q, v, f: Frames, mass, dt) -> jax.Array:
     """The v (nv,) with mass (v − v_free) = dt τ(q, v)/2, by one Newton step: exact for forces linear in v."""
-    at = equation.instant_at(model, start, q, v, f, transforms.velocity_field(model, f, v), start.time + dt, dt)
+    at = instant_at(model, start, q, v, f, transforms.velocity_field(model, f, v), start.time + dt, dt)
     load = total_load(model, at, "stages")
     damping = damping_of(model, f, load, 0.5 * dt)
     matrix = mass if damping is None else damped(model, f, mass, damping)

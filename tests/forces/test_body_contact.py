@@ -28,11 +28,11 @@ from stage_cases import SCHEMES, draw, library
 
 import pbad_jax as pbad
 from pbad_jax import Body, Geom, Joint, forces
-from pbad_jax.dynamics.point_forces import coupled_matrix
+from pbad_jax.dynamics.point_forces import total_matrix, weighted
 from pbad_jax.forces.body_contact import CROWN, BodyContact, _gap, _slopes
-from pbad_jax.forces.contact_law import contact_load
-from pbad_jax.forces.force import Guide, place
+from pbad_jax.forces.force import Guide, field_beyond, field_of, of_force, place, scaled
 from pbad_jax.kinematics import transforms
+from pbad_jax.stage.seldom import Seldom, end_of_step
 
 G = 9.81
 NAN = float("nan")
@@ -587,34 +587,39 @@ def test_wrong_input_is_refused_by_name_and_value(call, words):
 # --- pairs that are left out ---------------------------------------------------------------------------------
 
 
-def test_what_does_not_act_is_left_out_and_nothing_else():
-    """Seven balls, 21 pairs, 16 at a time, of which eight may act: the load and the matrix are those of all."""
-    ball = [Geom("sphere", (0.1,))]
-    names = [f"ball{k}" for k in range(7)]
-    bodies = [Body(name, 1.0, inertia=0.004 * np.eye(3), joints=[Joint("free")], geoms=ball) for name in names]
+@pytest.mark.parametrize(("shape", "row"), [(("sphere", (0.1,)), 4), (("box", (0.1, 0.09, 0.1)), 3)])
+def test_what_does_not_act_is_left_out_and_nothing_else(shape, row):
+    """Seven bodies, 21 pairs, 16 at a time, of which those of a row may act: the sums are those of all."""
+    geom = [Geom(*shape)]
+    names = [f"body{k}" for k in range(7)]
+    bodies = [Body(name, 1.0, inertia=0.004 * np.eye(3), joints=[Joint("free")], geoms=geom) for name in names]
     model = pbad.build_model(bodies, dtype=DTYPE)
     pairs = list(itertools.combinations(names, 2))
     (force,) = forces.contact_between(model, pairs, max_contacts=16, friction=0.7)
-    assert isinstance(force, BodyContact)
+    model = dataclasses.replace(model, forces=(force,))
     rng = np.random.default_rng(0)
     q = np.asarray(model.q0).copy().reshape(7, 7)
-    q[:, :3] = [(0.16 * k, 0, 0) for k in range(4)] + [(0, 3.0 * k, 5) for k in range(3)]
+    q[:, :3] = [(0.16 * k, 0, 0) for k in range(row)] + [(0, 3.0 * k, 5) for k in range(7 - row)]
     q, v = leaf(q.reshape(-1)), leaf(0.1 * rng.normal(size=model.nv))
     at, f = instant(model, q, v, jnp.zeros(0, DTYPE), q, v), transforms.frames(model, q)
+    at = dataclasses.replace(at, start=at.start._replace(near=(force.near(model, at.start),)))
     unit = jnp.tile(jnp.eye(6, dtype=DTYPE)[None], (7, 1, 1))
-    guide = Guide(force.dual(model), at.T, leaf(20.0), leaf(1.0), unit, jnp.ones(model.nv, DTYPE), jnp.zeros(3, DTYPE))
-    at = dataclasses.replace(at, guide=guide)
-    acts = np.asarray(force._nearest(at)._may_act(at))
-    assert acts[:3].all() and not acts[8:].any()
+    zero, duals = jnp.zeros(3, DTYPE), (force.dual(model),)
+    at = dataclasses.replace(at, guide=Guide(duals, at.T, leaf(20.0), leaf(1.0), unit, jnp.ones(model.nv, DTYPE), zero))
+    acts = np.asarray(force.by_parts(model, of_force(at, 0)).act)
+    assert acts[0] and not acts[-1]
 
-    few, every = force.load(model, at), contact_load(force._nearest(at), at)
-    for a, b in zip(few.point_forces, every.point_forces, strict=True):
-        for name in ("force", "df_dP", "df_dV", "modelled", "curving"):
-            if getattr(b, name) is not None:
-                assert_close(getattr(a, name), getattr(b, name), TOL["autodiff"], name)
-        S = b.df_dV
-        assert a.few_act and S is not None and float(jnp.abs(S).max()) > 0
-        whole = coupled_matrix(model, f, f, dataclasses.replace(b, curving=None), S)
-        assert_close(coupled_matrix(model, f, f, b, S), whole, TOL["autodiff"], "matrix")
-    for a, b in zip(few.dual[0], every.dual[0], strict=True):
+    dt = leaf(0.05)
+    every = scaled(force.load(model, of_force(at, 0)), dt)
+    rest, few = end_of_step(model, at, jax.tree.map(lambda x: x[None], f), f, dt)
+    assert rest.point_forces == ()
+    assert few.field is not None and float(jnp.abs(few.field).max()) > 0
+    links = model.topology.n_links
+    slope = total_matrix(model, f, f, list(every.point_forces), weighted(every, 1.0))
+    whole = Seldom(
+        field_of(every, links), *(field_beyond(every, links, x) for x in ("curving", "modelled")), slope[None]
+    )
+    for name, a, b in zip(Seldom._fields, few, whole, strict=True):
+        assert_close(a, b, TOL["autodiff"], name)
+    for a, b in zip(rest.dual[0][0], every.dual[0], strict=True):
         assert_close(a, b, TOL["autodiff"], "tangents")

@@ -18,6 +18,7 @@ from pbad_jax.stage import equation
 from pbad_jax.stage import guide as guides
 from pbad_jax.stage.matrix import newton_matrix
 from pbad_jax.stage.problem import problem_of
+from pbad_jax.stage.start import step_start
 from pbad_jax.step.options import resolve, scheme_of
 
 DT = 0.05
@@ -43,7 +44,7 @@ def following(model, guide, t, delta, trust):
 @functools.partial(jax.jit, static_argnames=("scheme", "recurrence"))
 def evaluations(model, scheme, state, z, move, recurrence="parallel"):
     """r, the model's r, and J: without a guide, with the first, with that after a step; and as it comes to rest."""
-    start = equation.step_start(model, state, jnp.zeros(model.nu, model.dtype), recurrence)
+    start = step_start(model, state, jnp.zeros(model.nu, model.dtype), recurrence)
     eq = equation.collocation(model, scheme, jnp.asarray(DT, model.dtype), start, None)
     guide, one = first(model, start, scheme.m), jnp.ones((), model.dtype)
 
@@ -92,7 +93,7 @@ def test_a_guide_bends_the_linear_model_and_never_the_residual(m, at):
 def test_a_link_by_itself_gives_way_as_the_mass_matrix_says():
     model = touching("step")
     state, _, _ = case(model, pbad.radau(1))
-    start = jax.jit(lambda s: equation.step_start(model, s, jnp.zeros(model.nu, DTYPE)))(state)
+    start = jax.jit(lambda s: step_start(model, s, jnp.zeros(model.nu, DTYPE)))(state)
     mobility, inertia = operator.mobility(model, start.frames, start.mass, start.metric)
     inverse = np.linalg.inv(np.asarray(start.mass, float))
     np.testing.assert_allclose(inertia, 1 / np.diag(inverse), rtol=1e-3 if FLOAT32 else 1e-10)
@@ -127,7 +128,7 @@ def _owners(t):
 
 @functools.partial(jax.jit, static_argnames=("scheme", "recurrence"))
 def by(model, scheme, state, z, recurrence):
-    start = equation.step_start(model, state, jnp.zeros(model.nu, model.dtype), recurrence)
+    start = step_start(model, state, jnp.zeros(model.nu, model.dtype), recurrence)
     eq = equation.collocation(model, scheme, jnp.asarray(DT, model.dtype), start, None)
     guide = first(model, start, scheme.m)
     r, t = equation.evaluate(model, start, eq, z, 1.0, guide)
@@ -152,7 +153,7 @@ def test_a_solve_that_begins_anew_takes_over_what_does_not_change():
     model = touching("step")
     options = pbad.Options(dt=DT, scheme="radau1")
     scheme, config = scheme_of(options), resolve(options, model)
-    start = equation.step_start(model, pbad.make_state(model), jnp.zeros(model.nu, model.dtype), "parallel")
+    start = step_start(model, pbad.make_state(model), jnp.zeros(model.nu, model.dtype), "parallel")
     eq = equation.collocation(model, scheme, jnp.asarray(DT, model.dtype), start, None)
     problem = problem_of(model, scheme, config, start, eq, jnp.zeros((1, model.nv), model.dtype))
     fresh = problem.first_guide()

@@ -14,6 +14,7 @@ import pbad_jax as pbad
 from pbad_jax.kinematics import manifold
 from pbad_jax.model import joints
 from pbad_jax.stage import equation
+from pbad_jax.stage.start import step_start
 
 S = pbad.Status
 
@@ -38,7 +39,7 @@ def conservative(topology, seed, armature):
 def energy_and_equation(model, scheme, dt, q, v, q_h, z):
     """Gradient and Hessian of the energy along z ⊕ δ by autodiff; residual and matrix; the energy's scale."""
     state = dataclasses.replace(pbad.make_state(model), q=q, v=v)
-    s = equation.step_start(model, state, jnp.zeros(model.nu, DTYPE))
+    s = step_start(model, state, jnp.zeros(model.nu, DTYPE))
     z_h = manifold.increment_between(model, q, q_h) if scheme.has_history else None
     eq = equation.collocation(model, scheme, dt, s, z_h)
 

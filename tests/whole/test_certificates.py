@@ -22,6 +22,7 @@ from pbad_jax.dynamics.instant import acceleration_field
 from pbad_jax.errors import StepError
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.stage import equation, problem
+from pbad_jax.stage.start import step_start
 
 S = pbad.Status
 
@@ -234,7 +235,7 @@ def equations(options, before, after, stiffness, u):
 
     def one(before, after, stiffness, u):
         model, dt = stiffened(stiffness), jnp.asarray(DT)
-        s = equation.step_start(model, before, u)
+        s = step_start(model, before, u)
         z = manifold.increment_between(model, before.q, after.q)[None]
         if isinstance(options.scheme, pbad.Dirk):
             eq = last_stage(model, options, s, before, u)
