@@ -61,7 +61,8 @@ SCRIPTS = (
     Script("one_thread", 1.8, RIVALS[1:], (), "dirk4 and semi-implicit Euler"),
     Script("survey", 0.5, ("gymnasium",), ("--only", "gymnasium/"), "all but gymnasium's robots"),
     Script("standing", 1, (), ("--quick",), "all but a rehearsal"),
-    Script("training", 1, ("cma",), ("--quick",), "all but a rehearsal"),
+    Script("training", 0.5, ("cma",), ("--quick",), "all but a rehearsal"),
+    Script("unroll", 0.5, (), ("--quick",), "all but a rehearsal"),
     Script("gpu", 1, ("mjx", "gymnasium"), ("--quick",), "all but a rehearsal of --gpu"),
 )
 QUICK_BUDGET, QUICK_JOBS = 170.0, 2  # s a script

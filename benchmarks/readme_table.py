@@ -341,7 +341,17 @@ def training(data: dict) -> list[str]:
     return [*markdown(head, table, 3), "", said]
 
 
+def unroll(data: dict) -> list[str]:
+    """What a control step of the ant costs in a batch, and what compiling takes."""
+    table = [
+        [r["by"], str(r["lanes"]), figure(r.get("us_a_step")), str(r.get("failed", "–")), figure(r["compile_cpu_s"])]
+        for r in data["rows"]
+    ]
+    return [*markdown(["by", "lanes", "µs a control step", "failed", "compile, CPU s"], table, 1), ""]
+
+
 TABLES = {
+    "unroll": unroll,
     "training": training,
     "torture": torture,
     "environments": environments,

@@ -106,9 +106,8 @@ class BodyContact:
         def load(pairs: dict, at: Instant) -> Load:
             return contact_load(dataclasses.replace(self, **pairs, most=None), at)
 
-        pairs = {name: getattr(some, name) for name in OF_A_PAIR} | {
-            "links": jnp.asarray(each_link(some.links, some.u))
-        }
+        pairs = {name: getattr(some, name) for name in OF_A_PAIR}
+        pairs["links"] = jnp.asarray(each_link(some.links, some.u))
         return contact_parts(load, some, pairs, [some._reach - x for x in d], at)
 
     def dual(self, model: Model) -> tuple:
