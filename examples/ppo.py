@@ -1,4 +1,10 @@
-"""PPO on any environment: python examples/ppo.py spider --steps 1000000 [--lanes 128] [--repeat 1] [--seed 0]
+r"""PPO on any environment: python examples/ppo.py spider --steps 1000000 [--html FILE] [--lanes 128] [--repeat 1]
+
+Or on a Task of your own, `python examples/ppo.py mine.py:stand`, where stand() gives it. `--set discount=0.99` turns
+any number of `Settings`: a cart with a pole wants to look farther ahead than a runner,
+
+    python examples/ppo.py cartpole --steps 2000000 --set discount=0.99 spread=1 time_limit=500 length=64 epochs=8 \
+        batches=16 change=0.02
 
 Many lanes of `unroll`, which do not wait for one another's hard steps; generalised advantages (Schulman et al. 2016)
 that bootstrap from the last observation where an episode was cut, and several epochs on a clipped objective (Schulman
@@ -9,6 +15,7 @@ batch, without a clip: the paper's method, with a baseline.
 import argparse
 import dataclasses
 import functools
+import importlib.util
 import os
 import time
 from typing import Any, NamedTuple
@@ -171,7 +178,7 @@ class Learner(NamedTuple):
 
 def environment(task: Any, s: Settings, **more) -> pbad.envs.Env:
     """The task under a time limit; `more` as for `make`."""
-    env = pbad.envs.make(task, dtype=jnp.float32, **more)
+    env = pbad.envs.make(task, **({"dtype": jnp.float32} if isinstance(task, str) else {}), **more)
     if s.repeat > 1:
         env = pbad.envs.make(env.task, dt=env.dt / s.repeat)
     return pbad.envs.wrap(env, time_limit=s.time_limit, autoreset="same_step", repeat=s.repeat)
@@ -233,19 +240,58 @@ def judged(env: pbad.envs.Env, p: dict, s: Settings, parts: int, seed: int = 100
     return total | {"env_steps": parts * s.lanes * s.length, "failed": int(sum(f["failed"] for f in found))}
 
 
+def play(env: pbad.envs.Env, p: dict, file: str, steps: int) -> None:
+    """An animation of the mean action, from a fresh start; at most one episode."""
+    from pbad_jax import viz
+
+    def one(state, key):
+        action, _ = policy(p | {"loud": jnp.float32(0.0)}, state.obs, key)
+        state = env.step(state, action)
+        return state, (state.sim.q, state.terminated | state.truncated)
+
+    keys = jax.random.split(jax.random.key(2000), steps)
+    _, (q, over) = jax.jit(lambda s: jax.lax.scan(one, s, keys))(jax.jit(env.reset)(jax.random.key(1000)))
+    whole = int(jnp.argmax(over)) if bool(jnp.any(over)) else steps  # what comes after is of the next episode
+    viz.to_html(env.task.model, q[: max(1, whole)], file, dt=env.dt)
+
+
+def task_of(name: str) -> Any:
+    """The name of a task, or what FILE.py:FUNCTION gives."""
+    file, _, function = name.rpartition(":")
+    if not file:
+        return name
+    found = importlib.util.spec_from_file_location("task", file)
+    assert found is not None and found.loader is not None, f"{file} is no Python file"
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return getattr(module, function)()
+
+
+def setting(text: str) -> tuple[str, float]:
+    """NAME=NUMBER of `Settings`."""
+    name, _, number = text.partition("=")
+    kinds = {f.name: type(f.default) for f in dataclasses.fields(Settings) if f.name != "hidden"}
+    if name not in kinds:
+        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(kinds)}")
+    return name, kinds[name](number)
+
+
 def main() -> None:
-    """Train, say how it goes, and judge."""
+    """Train, say how it goes, judge, and play."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task")
+    parser.add_argument("task", help="a name, or FILE.py:FUNCTION that gives a Task")
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--lanes", type=int, default=Settings.lanes)
     parser.add_argument("--repeat", type=int, default=1, help="steps of the simulation in a control step")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--policy-gradient", action="store_true")
+    parser.add_argument("--set", nargs="+", type=setting, default=[], metavar="NAME=NUMBER", help="of Settings")
+    parser.add_argument("--html", help="a file for an animation of what was learnt")
     a = parser.parse_args()
     jax.config.update("jax_num_cpu_devices", os.cpu_count())  # each core steps its share of the lanes
-    s = Settings(lanes=a.lanes, repeat=a.repeat, **(POLICY_GRADIENT if a.policy_gradient else {}))
-    env, key, began = environment(a.task, s), jax.random.key(a.seed), time.process_time()
+    method = POLICY_GRADIENT if a.policy_gradient else {}
+    s = Settings(**{"lanes": a.lanes, "repeat": a.repeat, **method, **dict(a.set)})
+    env, key, began = environment(task_of(a.task), s), jax.random.key(a.seed), time.process_time()
     learner, size = begun(env, s, a.seed), s.lanes * s.length
     for k in range(max(1, round(a.steps / size))):
         learner, row = update(env, s, learner, jax.random.fold_in(key, k))
@@ -255,6 +301,9 @@ def main() -> None:
             "{:.0f} s of CPU".format((k + 1) * size, time.process_time() - began, **row), flush=True,
         )  # fmt: skip
     print("without noise:", judged(env, learner.p, s, max(1, s.time_limit // s.length)))
+    if a.html:
+        play(env, learner.p, a.html, s.time_limit)
+        print("wrote", a.html)
 
 
 if __name__ == "__main__":

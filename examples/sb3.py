@@ -21,6 +21,7 @@ import pbad_jax as pbad
 from pbad_jax.envs.gymnasium import PbadVectorEnv
 
 sb3: Any = importlib.import_module("stable_baselines3")  # no dependency of ours
+torch: Any = importlib.import_module("torch")
 vec_env: Any = importlib.import_module("stable_baselines3.common.vec_env")
 
 
@@ -76,13 +77,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300_000)
     parser.add_argument("--lanes", type=int, default=64)
     a = parser.parse_args()
+    torch.set_num_threads(1)  # its networks are small: threads would only wait for one another
     env = pbad.envs.wrap(pbad.envs.make(a.task, dtype=jnp.float32), time_limit=200)
     lanes = Lanes(PbadVectorEnv(env, a.lanes))
     learner = sb3.PPO(
-        "MlpPolicy", vec_env.VecNormalize(vec_env.VecMonitor(lanes)), n_steps=32, batch_size=512, n_epochs=5, gamma=0.97
-    )
+        "MlpPolicy", vec_env.VecNormalize(vec_env.VecMonitor(lanes)), n_steps=32, batch_size=512, n_epochs=5,
+        gamma=0.97, verbose=1,
+    )  # fmt: skip
     began = time.process_time()
-    learner.learn(a.steps)
+    learner.learn(a.steps, log_interval=10)
     lately = [episode["r"] for episode in learner.ep_info_buffer or ()]
     print(f"{learner.num_timesteps} steps, {time.process_time() - began:.0f} s of CPU with compiling", end=", ")
     print(f"the last {len(lately)} episodes returned {np.mean(lately):.1f}; {lanes.failed} steps failed")
