@@ -13,6 +13,7 @@ from pbad_jax.analysis.linearize import Linearization, linearize
 from pbad_jax.builders.actuators import Actuator, motors, with_actuators
 from pbad_jax.builders.build_model import build_model
 from pbad_jax.builders.descriptions import Body, Geom, Joint
+from pbad_jax.builders.ground import with_ground
 from pbad_jax.builders.presets import chain, spider, swimmer
 from pbad_jax.builders.sites import with_sensors, with_sites
 from pbad_jax.compilation_cache import use_compilation_cache
@@ -155,6 +156,7 @@ __all__ = [
     "variational",
     "with_actuators",
     "with_forces",
+    "with_ground",
     "with_inertial_parameters",
     "with_sensors",
     "with_sites",

@@ -107,11 +107,12 @@ def motors(model: Model, joints: str | Sequence[str] | None = None) -> list[Actu
     """One motor for each degree of freedom: the control is the generalised force itself, N or N m, in the order of v.
 
     `with_actuators(model, *motors(model))` gives a model without actuators a control (nv,); a ball's three act about
-    the axes of its body, a free joint's first three along those of the world.
+    the axes of its body, a free joint's first three along those of the world. A joint with an effort, as those of
+    a URDF, bounds its control by it.
 
     Args:
         model: the model.
-        joints: a name or names, in the order that is wanted; default all that move.
+        joints: a name or names, in the order that is wanted; default all that move but free joints, which have none.
 
     Raises:
         ModelError: an unknown or fixed joint.
@@ -123,10 +124,13 @@ def motors(model: Model, joints: str | Sequence[str] | None = None) -> list[Actu
     check_model(model)
     out = []
     for joint in chosen(model, joints, "motors"):
+        if joints is None and joint.type == "free":
+            continue
         for k, gear in enumerate(np.eye(joint.nv)):
             single = joint.nv == 1
             name = f"{joint.name}_motor" if single else f"{joint.name}_motor{k}"
-            out.append(Actuator(joint.name, name, gear=1.0 if single else gear))
+            bounds = None if joint.effort is None else (-joint.effort, joint.effort)
+            out.append(Actuator(joint.name, name, gear=1.0 if single else gear, control_range=bounds))
     return out
 
 

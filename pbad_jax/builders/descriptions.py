@@ -27,6 +27,7 @@ class Joint:
         limit_time_constant: s; the soft end of a range has the stiffness inertia/limit_time_constant², the inertia
             that the joint feels at q0.
         stick_speed: rad/s or m/s.
+        effort: N m or N, the most that `motors` give each of its degrees of freedom; None = unlimited.
 
     Example:
         >>> knee = pbad.Joint("hinge", (0, 1, 0), name="knee", damping=0.1, range=(-2.0, 0.0))
@@ -47,6 +48,7 @@ class Joint:
     range: Any = None
     limit_time_constant: float = 0.02
     stick_speed: float = 1e-2
+    effort: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)

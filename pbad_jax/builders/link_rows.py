@@ -137,7 +137,8 @@ def _add_joint(draft: Draft, body: Body, joint: Joint, mount: Mount) -> Mount:
         draft.q0[q:] = [*start.tolist(), *_unit_quaternion(body.quaternion, where).tolist()]
     nq, nv = len(draft.q0) - q, len(draft.dofs) - v
     draft.spring_reference.extend(_rest(joint, nq, where))
-    draft.joints.append(JointInfo(joint.name, joint.type, len(draft.bodies), q, nq, v, nv))
+    effort = None if joint.effort is None else above_zero(joint.effort, f"effort of {where}")
+    draft.joints.append(JointInfo(joint.name, joint.type, len(draft.bodies), q, nq, v, nv, effort))
     return mount
 
 

@@ -1,7 +1,6 @@
 """How a robot of a file begins: at a keyframe, held by its servos or by drives, on a ground."""
 
 import argparse
-import dataclasses
 import re
 from typing import NamedTuple
 
@@ -12,12 +11,12 @@ import pbad_jax as pbad
 from pbad_jax import forces
 from pbad_jax.cli.arguments import CallError
 from pbad_jax.cli.models import is_built_in, start, starting_key
+from pbad_jax.errors import ModelError
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.model import joints
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
-from pbad_jax.viz.shapes import z_to
 
 STIFF = 30.0  # rad/s: a held joint has the stiffness inertia · STIFF², and critical damping
 
@@ -245,21 +244,14 @@ def _on_ground(args: argparse.Namespace, model: Model, state: State) -> tuple[Mo
     if not wanted:
         hint = " (--ground adds a plane)" if args.ground is None else ""
         return model, [f"nothing is below it{hint}"] * falls
-    t, g = model.topology, np.asarray(model.gravity, float)
-    if any(k == "plane" and b < 0 and x for k, b, x in zip(t.geom_types, t.geom_bodies, t.geom_touches)):
-        raise CallError(f"--ground: model {t.name!r} has a plane of its own to stand on; leave --ground out")
-    points = forces.contact_points(model)
-    if not points.links or not g.any():
-        why = "no shapes that could touch" if g.any() else "no gravity, so no direction is down"
+    try:
+        model = pbad.with_ground(model, state)
+    except ModelError as e:
         if args.ground is None:
-            return model, [f"without a ground: it has {why}"]
-        raise CallError(f"--ground: model {t.name!r} has {why}; leave --ground out")
-    up = -g / np.linalg.norm(g)
-    T = np.asarray(transforms.transforms(model, state.q), float)[list(points.links)]
-    height = float(((T @ np.c_[points.position, np.ones(len(T))][..., None])[..., 0] @ up - points.radius).min())
-    model = _with_plane(model, up, height)
-    touch = forces.contact(model, forces.half_space(up, height), points=points)
-    return pbad.with_forces(model, touch), [f"on a ground at {height:.3g} m"]
+            return model, ["without a ground: it " + re.sub(r".*?model '.*?' |; leave.*", "", str(e))]
+        raise CallError(str(e).replace("with_ground", "--ground")) from e
+    up = -np.asarray(model.gravity, float)
+    return model, [f"on a ground at {model.geometry.position[-1] @ up / np.linalg.norm(up):.3g} m"]
 
 
 def _falls(model: Model) -> bool:
@@ -270,20 +262,3 @@ def _falls(model: Model) -> bool:
 def _is_urdf(path: str) -> bool:
     with open(path, "rb") as file:
         return re.search(rb"<robot[\s>]", file.read()) is not None
-
-
-def _with_plane(model: Model, up: np.ndarray, height: float) -> Model:
-    """The model with an infinite plane to be drawn; the report of what does not act no longer misses one."""
-    t, g, plane = model.topology, model.geometry, pbad.Geom("plane")
-    rows = {"size": plane.size, "position": height * up, "quaternion": z_to(up), "rgba": plane.rgba}
-    rows["friction"] = plane.friction
-    geometry = type(g)(**{k: np.concatenate([getattr(g, k), np.asarray(x, float)[None]]) for k, x in rows.items()})
-    t = dataclasses.replace(
-        t,
-        geom_types=(*t.geom_types, "plane"),
-        geom_bodies=(*t.geom_bodies, -1),
-        geom_meshes=(*t.geom_meshes, None),
-        geom_touches=(*t.geom_touches, True),
-        inactive=tuple(re.sub(r"^contact \(.*no ground.*", "contact between bodies", x) for x in t.inactive),
-    )
-    return dataclasses.replace(model, topology=t, geometry=geometry)

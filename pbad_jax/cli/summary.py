@@ -8,6 +8,7 @@ import numpy as np
 
 from pbad_jax.dynamics.energy import energies_along
 from pbad_jax.errors import Status, printable
+from pbad_jax.kinematics import transforms
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.rollouts.rollout import Trajectory
@@ -15,6 +16,7 @@ from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options, scheme_of
 
 MUCH = 0.02  # of the largest kinetic energy
+STILL = 1e-3  # of what lifting the model by its own length takes: less kinetic energy is no motion to compare with
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,11 +85,13 @@ def _accounts(info: StepInfo, peak: float, options: Options) -> list[tuple[str, 
 
 
 def _energy_change(model: Model, state: State, traj: Trajectory) -> tuple[str, float]:
-    """From the start to the end, also as a fraction of the largest kinetic energy; and this, J."""
+    """From the start to the end, also as a fraction of the largest kinetic energy; and this, J, 0 where all stood."""
     start = (state.time, state.q, state.v)
     path = (np.concatenate([np.asarray(a)[None], b]) for a, b in zip(start, (traj.time, traj.q, traj.v)))
     kinetic, potential = (np.asarray(x) for x in energies_along(model, *path))
     first, last = (kinetic + potential)[[0, -1]].tolist()
+    lift = transforms.total_mass(model) * jnp.linalg.norm(model.gravity) * transforms.length_scale(model)
     change, peak = last - first, float(kinetic.max())
+    peak = peak if peak > STILL * lift else 0.0
     share = f", {change / peak:+.2g} of the largest kinetic energy" if peak > 0 else ""
     return f"{first:.6g} J to {last:.6g} J, change {change:+.3g} J{share}", peak

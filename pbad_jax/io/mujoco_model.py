@@ -161,7 +161,14 @@ def _joint(m, j: int, names: _Names, switches: set[str], soft: float | None) -> 
         friction_loss=0.0 if "frictionloss" in switches else float(m.dof_frictionloss[v]),
         range=tuple(map(float, m.jnt_range[j])) if limited else None,
         limit_time_constant=float(spring_time(m, m.jnt_solref[j], m.jnt_solimp[j])[0]) if soft is None else soft,
+        effort=_effort(m, j) if scalar else None,
     )
+
+
+def _effort(m, j: int) -> float | None:
+    """What both directions of a joint have, of an actuatorfrcrange or a URDF's effort."""
+    effort = float(min(-m.jnt_actfrcrange[j, 0], m.jnt_actfrcrange[j, 1]))
+    return effort if m.jnt_actfrclimited[j] and effort > 0 else None
 
 
 def _actuators(m, names: _Names, switches: set[str]) -> tuple[list[Actuator], list[str]]:

@@ -90,7 +90,7 @@ def prepare(root: Node, roots: Roots, *, meshes: bool = True) -> Prepared:
     out.shapes = {name: shapes.of_link(link) for name, link in links.items()}
     shapes.report()
     _note_limits(joints, out)
-    _note_weightless(joints, above, out)
+    _note_weightless(links, joints, above, out)
     return out
 
 
@@ -335,13 +335,20 @@ def _note_limits(joints: dict[str, Node], out: Prepared) -> None:
             out.inactive.append(idle(f"{key} limits", f" ({count} joints)"))
 
 
-def _note_weightless(joints: dict[str, Node], above: dict[str, tuple[str, str]], out: Prepared) -> None:
-    """Name the joints that move nothing but placeholder masses; their motion means little."""
+def _note_weightless(
+    links: dict[str, Node], joints: dict[str, Node], above: dict[str, tuple[str, str]], out: Prepared
+) -> None:
+    """Name the joints that move nothing but placeholder masses, whose motion means little; and the links that touch
+    without having any mass, which may have been forgotten.
+    """
     mass = {x.attrib["name"]: float(bool(x.children)) for x in out.root.children if x.tag == "link"}
     for link, (parent, _) in reversed(above.items()):
         mass[parent] += mass[link]
     for link, (_, joint) in above.items():
-        if not mass[link] and joints[joint].attrib["type"] != "fixed":
+        moves = joints[joint].attrib["type"] != "fixed"
+        if moves and not mass[link]:
             out.notes.append(
                 f"joint {cut(joint)!r} moves no mass; each of its links was given 1e-9 kg. Add an <inertial>"
             )
+        elif moves and links[link].first("inertial") is None and links[link].first("collision") is not None:
+            out.notes.append(f"link {cut(link)!r} has a <collision> and no <inertial>: it weighs 1e-9 kg by itself")

@@ -134,3 +134,11 @@ def quaternion_of(R: jax.Array) -> jax.Array:
     p = jnp.take_along_axis(table, largest[..., None, None], axis=-2)[..., 0, :]
     p = p / jnp.sqrt(small_sum(p * p, keepdims=True))
     return jnp.where(p[..., :1] < 0, -p, p)
+
+
+def z_to(u: np.ndarray) -> np.ndarray:
+    """The quaternion (w,x,y,z) of the shortest turn from z to the unit vector u."""
+    if u[2] < -1 + 1e-12:
+        return np.array([0.0, 1.0, 0.0, 0.0])
+    q = np.array([1 + u[2], -u[1], u[0], 0.0])
+    return q / np.linalg.norm(q)

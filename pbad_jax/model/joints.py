@@ -50,3 +50,4 @@ class JointInfo:
     nq: int
     v: int  # first index in v
     nv: int
+    effort: float | None = None  # N m or N, what `motors` give at most

@@ -11,6 +11,7 @@ import numpy as np
 
 from pbad_jax.builders.descriptions import Geom
 from pbad_jax.kinematics.transforms import forward_kinematics, length_scale
+from pbad_jax.math.rotations import z_to
 from pbad_jax.model.model import Mesh, Model
 
 SIDES = 32  # of a circle
@@ -150,14 +151,6 @@ def _bone(body: int, tip: np.ndarray, thin: float) -> Shape:
     else:
         mesh, quaternion, scale = capsule(float(f"{length / (2 * thin):.6g}")), z_to(tip / length), thin
     return Shape(body, mesh, np.full(3, scale), tip / 2, quaternion, COLORS[body % 2])
-
-
-def z_to(u: np.ndarray) -> np.ndarray:
-    """The quaternion (w,x,y,z) of the shortest turn from z to the unit vector u."""
-    if u[2] < -1 + 1e-12:
-        return np.array([0.0, 1.0, 0.0, 0.0])
-    q = np.array([1 + u[2], -u[1], u[0], 0.0])
-    return q / np.linalg.norm(q)
 
 
 def outermost(mesh: Mesh) -> np.ndarray:

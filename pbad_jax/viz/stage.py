@@ -9,10 +9,11 @@ import numpy as np
 from pbad_jax.errors import OptionError
 from pbad_jax.forces.surfaces import Plane as HalfSpace
 from pbad_jax.forces.world_contact import Contact
+from pbad_jax.math.rotations import z_to
 from pbad_jax.model.model import Model
 from pbad_jax.viz.arrows import SHOWN, Arrows, arrows_of
 from pbad_jax.viz.frames import Frames, frames_of
-from pbad_jax.viz.shapes import Shape, arrow, outermost, planes_of, rotations, shapes_of, z_to
+from pbad_jax.viz.shapes import Shape, arrow, outermost, planes_of, rotations, shapes_of
 
 FIELD_OF_VIEW = math.radians(40)
 FOLLOW_BEYOND = 1.5  # sizes of the model that it may travel before the camera goes with it

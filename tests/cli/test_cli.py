@@ -309,6 +309,14 @@ def test_a_urdf_that_floats_gets_a_ground(tmp_path):
         assert "ground" not in found.said and not any(isinstance(f, forces.Contact) for f in found.model.forces)
 
 
+def test_what_stands_is_not_compared_with_its_motion(tmp_path, capsys):
+    """Of a floater that lies there is no kinetic energy to speak of, so nothing is a share of it."""
+    path = tmp_path / "robot.urdf"
+    path.write_text(FLOATER)
+    assert main(["simulate", str(path), "--floating-base", "--time", "0.1", "--no-cache"]) == 0
+    assert "of the largest kinetic energy" not in capsys.readouterr().out
+
+
 BAD_CALLS = {
     "": "COMMAND",
     "simulat chain:1": "'simulat'.*'simulate'",

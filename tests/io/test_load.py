@@ -504,6 +504,7 @@ def test_urdf_joint_body_and_shapes():
     np.testing.assert_allclose(model.geometry.size[0], [0.1, 0.2, 0.3])
     np.testing.assert_allclose(model.geometry.rgba[0], [0, 0, 1, 1])
     assert float(model.geometry.rgba[2, 3]) == 0  # collision shapes are there, but hidden
+    assert [m.control_range for m in pbad.motors(model)] == [(-10.0, 10.0)]
     assert any("effort limits" in x for x in report.inactive) and any("velocity limits" in x for x in report.inactive)
     z, one = jnp.zeros(1), jnp.ones(1)
     base = joint_acceleration(model, z, z, 0.0, jnp.zeros(0))
@@ -546,6 +547,15 @@ def test_joint_without_mass_is_noted():
     extra = """<link name="pointer"/><joint name="turn" type="continuous"><parent link="tool"/><child link="pointer"/>
       </joint>"""
     with pytest.warns(UserWarning, match="joint 'turn' moves no mass"):
+        assert pbad.load(urdf(extra=extra)).nv == 2
+
+
+def test_a_link_that_touches_and_weighs_nothing_is_noted():
+    extra = """<link name="rod"><collision><geometry><sphere radius="0.1"/></geometry></collision></link>
+      <joint name="turn" type="continuous"><parent link="tool"/><child link="rod"/></joint>
+      <link name="end"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>
+      </link><joint name="flange2" type="fixed"><parent link="rod"/><child link="end"/></joint>"""
+    with pytest.warns(UserWarning, match="link 'rod' has a <collision> and no <inertial>"):
         assert pbad.load(urdf(extra=extra)).nv == 2
 
 
