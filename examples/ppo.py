@@ -1,10 +1,7 @@
-r"""PPO on any environment: python examples/ppo.py spider --steps 1000000 [--html FILE] [--lanes 128] [--repeat 1]
+"""PPO on any environment: python examples/ppo.py spider --steps 1000000 [--html FILE] [--lanes 128] [--repeat 1]
 
-Or on a Task of your own, `python examples/ppo.py mine.py:stand`, where stand() gives it. `--set discount=0.99` turns
-any number of `Settings`: a cart with a pole wants to look farther ahead than a runner,
-
-    python examples/ppo.py cartpole --steps 2000000 --set discount=0.99 spread=1 time_limit=500 length=64 epochs=8 \
-        batches=16 change=0.02
+Or on a Task of your own, `python examples/ppo.py mine.py:stand`, where stand() gives it. `--set discount=0.99 spread=1`
+turns any number of `Settings`: what has to be planned over seconds, as a swing-up, wants to look farther ahead.
 
 Many lanes of `unroll`, which do not wait for one another's hard steps; generalised advantages (Schulman et al. 2016)
 that bootstrap from the last observation where an episode was cut, and several epochs on a clipped objective (Schulman
