@@ -267,7 +267,7 @@ def task_of(name: str) -> Any:
 def setting(text: str) -> tuple[str, float]:
     """NAME=NUMBER of `Settings`."""
     name, _, number = text.partition("=")
-    kinds = {f.name: type(f.default) for f in dataclasses.fields(Settings) if f.name != "hidden"}
+    kinds = {f.name: type(getattr(Settings, f.name)) for f in dataclasses.fields(Settings) if f.name != "hidden"}
     if name not in kinds:
         raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(kinds)}")
     return name, kinds[name](number)
