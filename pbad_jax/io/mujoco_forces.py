@@ -37,7 +37,18 @@ SOLID = (SPHERE, CAPSULE, BOX, *BENT)
 def joined_to(m) -> np.ndarray:
     """Of every body the first that it moves as one with; 0, the world, for mocap bodies too, which stand still here."""
     still = np.flatnonzero(m.body_mocapid >= 0)
-    return np.where(np.isin(m.body_weldid, still), 0, m.body_weldid)
+    return np.where(np.isin(_welded(m), still), 0, m.body_weldid)
+
+
+def _welded(m) -> np.ndarray:
+    """`body_weldid`, where mocap bodies stand for themselves; before MuJoCo 3.12 they count as the world."""
+    out = m.body_weldid.copy()
+    for b in range(1, m.nbody):
+        if m.body_mocapid[b] >= 0:
+            out[b] = b
+        elif m.body_jntnum[b] == 0:
+            out[b] = out[m.body_parentid[b]]
+    return out
 
 
 def moved_from_outside(m, body_names: list[str], contact_off: bool) -> list[str]:
@@ -45,7 +56,7 @@ def moved_from_outside(m, body_names: list[str], contact_off: bool) -> list[str]
 
     The others are marks without mechanics, or hold by a weld, whose target a program can move.
     """
-    out, on = [], m.body_weldid[m.geom_bodyid]
+    out, on = [], _welded(m)[m.geom_bodyid]
     moving = np.flatnonzero(joined_to(m)[m.geom_bodyid] != 0)
     pairs = np.array([_ends_of(m, p) for p in range(m.npair)], int).reshape(-1, 2)
     for b in np.flatnonzero(m.body_mocapid >= 0):
@@ -369,7 +380,7 @@ def _ends(m, e: int, kind: str, names: list[str]) -> tuple:
 
 def _in_world(m, body: int, point: np.ndarray) -> tuple[int, np.ndarray]:
     """A point of a mocap body as one of the world, where it stands at qpos0; of others as it is."""
-    if m.body_mocapid[m.body_weldid[body]] < 0:
+    if m.body_mocapid[_welded(m)[body]] < 0:
         return body, point
     mujoco = mujoco_module()
     d = mujoco.MjData(m)

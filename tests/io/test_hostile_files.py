@@ -588,11 +588,11 @@ def fuzz(text: str, seeds) -> int:
 
 
 def test_what_mujoco_compiles_but_cannot_compute():
-    """Found by tests.torture: it was MuJoCo's own FatalError."""
+    """Found by tests.torture: it was MuJoCo's own FatalError; older versions get as far as an acceleration."""
     text = """<mujoco><asset><mesh name="tri" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>
       <worldbody><geom type="plane" size="1 1 0.1"/><body pos="0 0 1"><joint axis="0 1 0"/>
       <geom type="mesh" mesh="tri"/></body><body><freejoint/><geom size="1e200"/></body></worldbody></mujoco>"""
-    with pytest.raises(pbad.ModelFileError, match="far too large"):
+    with pytest.raises(pbad.ModelFileError, match="far too large|huge value"):
         pbad.load(text)
 
 
