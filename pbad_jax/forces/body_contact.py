@@ -1,18 +1,13 @@
 """Contact of bodies with one another: spheres and capsules of chosen pairs.
 
-A sphere or capsule of radius r is a centre C and half an axis h, 0 for a sphere: its axis is C + σ h, −1 ≤ σ ≤ 1. With
-x = C_a + σ h_a − C_b − τ h_b between two axes, the distance is
+A sphere or capsule of radius r is an axis C + σ h, −1 ≤ σ ≤ 1, of its centre C and half h, 0 for a sphere. With d the
+crowned distance of two axes (axes.py), c² = CROWN (r_a + r_b)², δ = r_a + r_b − d; all else is the law of
+contact_law.py. By the crown a capsule is thinner at its ends than in its middle, by 5e-4 (r_a + r_b), and where two are
+parallel their point wanders within an angle of about CROWN (r_a + r_b)/‖h‖.
 
-    d = min over σ and τ of √(‖x‖² + c² (σ² + τ²)),   c² = CROWN (r_a + r_b)²,
-
-and δ = r_a + r_b − d; all else is the law of contact_law.py. What c adds is a crown, as rollers have it: a capsule is
-thinner at its ends than in its middle, by 5e-4 (r_a + r_b). A plain distance has a kink where capsules are parallel,
-and its point jumps from end to end; here it wanders, within an angle of about CROWN (r_a + r_b)/‖h‖.
-
-P = (C_a, h_a, C_b, h_b) are generalised points of the two links, and n = ∂d/∂P = (x, σ x, −x, −τ x)/d because σ and τ
-are where the minimum is. So F n are forces on them that have no sum and no moment. Friction acts where the two touch at
-the start of the step, on the point of each body that is there. Until the end these move apart; where that is along the
-normal, friction leaves a moment of that distance times f.
+P = (C_a, h_a, C_b, h_b) are generalised points of the two links, and F n, n = ∂d/∂P, forces on them that have no sum
+and no moment. Friction acts where the two touch at the start of the step, on the point of each body that is there.
+Until the end these move apart; where that is along the normal, friction leaves a moment of that distance times f.
 
 Large steps: without friction no energy comes from steps in which two bodies approach by less than (r_a + r_b)/2.
 Beyond, a blow off the centres may add some, as the normal turns within the step. Where the axes pass one another on the
@@ -35,7 +30,7 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
-from pbad_jax.forces.attachments import carried
+from pbad_jax.forces import axes
 from pbad_jax.forces.contact_law import (
     Led,
     Touch,
@@ -53,11 +48,11 @@ from pbad_jax.forces.contact_law import (
 )
 from pbad_jax.forces.contact_points import contact_points
 from pbad_jax.forces.force import Instant, Load, Parts, PointForces, Start, each_link, place
+from pbad_jax.forces.pairs import checked_pairs, lighter_masses
 from pbad_jax.forces.passing import crossing, gains_energy, on_another_side
 from pbad_jax.forces.regularised import ramp
-from pbad_jax.forces.surfaces import TINY, safe_norm
+from pbad_jax.forces.surfaces import safe_norm
 from pbad_jax.math.small import matvec, small_sum, transpose
-from pbad_jax.model.joints import FIXED
 from pbad_jax.model.model import Model, check_model
 
 CROWN = 1e-3
@@ -101,7 +96,7 @@ class BodyContact:
         """Some of the pairs at a time, in the order of how near they were."""
         del model
         some = self._nearest(at)
-        d = (jax.vmap(_gap)(some._points(T), some._soft)[0] for T in distances_at(at))
+        d = (jax.vmap(axes.gap)(some._points(T), some._soft)[0] for T in distances_at(at))
 
         def load(pairs: dict, at: Instant) -> Load:
             return contact_load(dataclasses.replace(self, **pairs, most=None), at)
@@ -120,7 +115,7 @@ class BodyContact:
         return None if self._taken == len(self.links) else self._most(start)
 
     def _most(self, start: Start) -> jax.Array:
-        gaps = jax.vmap(_gap)(self._points(start.T), self._soft)[0] - self._reach
+        gaps = jax.vmap(axes.gap)(self._points(start.T), self._soft)[0] - self._reach
         return jax.lax.top_k(-jax.lax.stop_gradient(gaps), self._taken)[1]
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
@@ -129,7 +124,7 @@ class BodyContact:
 
     def depth(self, model: Model, at: Instant) -> jax.Array:
         """δ of every pair, (c,) m; negative where they are apart."""
-        d, n, _ = jax.vmap(_gap)(self._points(at.T), self._soft)
+        d, n, _ = jax.vmap(axes.gap)(self._points(at.T), self._soft)
         return self._reach - self._side(at, d, n) * d
 
     def passed(self, model: Model, at: Instant) -> jax.Array:
@@ -140,7 +135,7 @@ class BodyContact:
             return self._went_through(model, at)
         near = self._chosen(at)
         seen = jnp.any(jnp.arange(len(self.links))[:, None] == near[None, :], axis=1)
-        d = jax.vmap(_gap)(self._points(at.T), self._soft)[0]
+        d = jax.vmap(axes.gap)(self._points(at.T), self._soft)[0]
         return self._nearest(at)._went_through(model, at) | jnp.any(~seen & (d < self._reach))
 
     def _went_through(self, model: Model, at: Instant) -> jax.Array:
@@ -148,7 +143,7 @@ class BodyContact:
         moved = end - start
 
         def gap(t: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-            return jax.vmap(_gap)(start + t[:, None, None] * moved, self._soft)
+            return jax.vmap(axes.gap)(start + t[:, None, None] * moved, self._soft)
 
         sizes = jnp.linalg.norm(jnp.stack([moved[:, 0] - moved[:, 2], moved[:, 1], moved[:, 3]]), axis=-1)
         way = crossing(lambda t: gap(t)[0] - self._reach, jnp.sum(sizes, axis=0))
@@ -165,7 +160,7 @@ class BodyContact:
         del model
         some = self._nearest(at)
         f, P, links = some._normal(at)[0].force, some._points(at.T), each_link(some.links, some.u)
-        along = jax.vmap(_nearest)(P, some._soft)
+        along = jax.vmap(axes.nearest)(P, some._soft)
         centres = P[:, ::2] + along[..., None] * P[:, 1::2]
         push, radius = f[:, ::2].reshape(-1, 3), some.radius.reshape(-1)
         return Touch(links[:, ::2].reshape(-1), below(centres.reshape(-1, 3), push, radius), push)
@@ -193,7 +188,7 @@ class BodyContact:
 
     def _side(self, at: Instant, d: jax.Array, n: jax.Array) -> jax.Array:
         """−1 where the axes have passed one another since the start of the step and overlap, else 1; (c,)."""
-        before = jax.vmap(_gap)(self._points(at.start.T), self._soft)[1]
+        before = jax.vmap(axes.gap)(self._points(at.start.T), self._soft)[1]
         passed = small_sum(before[:, 0] * n[:, 0]) < 0
         return jnp.where(passed & (d < self._reach), -1.0, 1.0).astype(d.dtype)
 
@@ -211,7 +206,7 @@ class BodyContact:
 
     def _normal(self, at: Instant) -> tuple[PointForces, Any]:
         P, V = self._points(at.T), self._points(at.V)
-        d, n, hessian = jax.vmap(_slopes)(P, self._soft)
+        d, n, hessian = jax.vmap(axes.slopes)(P, self._soft)
         side, c, k = self._side(at, d, n), *P.shape[:2]
         way = self._way(at, n[:, 0], side)
         n, hessian = side[:, None] * n.reshape(c, -1), side[:, None, None] * hessian.reshape(c, 3 * k, 3 * k)
@@ -226,14 +221,14 @@ class BodyContact:
     def _way(self, at: Instant, n: jax.Array, side: jax.Array) -> Led | None:
         if at.guide is None:
             return None
-        expected = side * jax.vmap(_gap)(self._points(at.guide.T), self._soft)[0]
+        expected = side * jax.vmap(axes.gap)(self._points(at.guide.T), self._soft)[0]
         centres, links = self._points(at.start.T)[:, ::2], each_link(self.links, self.u)[:, ::2]
         mobility = sum(mobility_along(at.guide, links[:, k], centres[:, k], n) for k in range(2))
         return Led(expected, at.guide.dual[0], at.guide.rate, 1 / jnp.asarray(mobility))
 
     def _friction(self, at: Instant) -> tuple[PointForces, Any]:
         T, where = at.start.T, each_link(self.links, self.u)[:, ::2]
-        d, n, along = jax.vmap(_gap)(self._points(T), self._soft)
+        d, n, along = jax.vmap(axes.gap)(self._points(T), self._soft)
         overlap = self._reach - d * safe_norm(n[:, 0])
         N, n = elastic_normal_force(self, self._reach - d, n[:, 0])
         pair = jnp.asarray([1.0, -1.0], n.dtype)
@@ -258,56 +253,6 @@ def _between(links, *parts) -> PointForces:
 def _ends(links):
     """The links of both centres of every pair."""
     return links[:, ::2] if isinstance(links, jax.Array) else tuple((l[0], l[2]) for l in links)
-
-
-def _gap(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """d () and n (4,3) of P (4,3), and (σ, τ); `soft` is c², m². No direction where d = 0."""
-    along = _nearest(P, soft)
-    x = P[0] - P[2] + along[0] * P[1] - along[1] * P[3]
-    square = x @ x + soft * (along @ along)
-    apart = square > TINY**2
-    d = jnp.sqrt(jnp.where(apart, square, 1.0))
-    weights = jnp.stack([jnp.ones_like(d), along[0], -jnp.ones_like(d), -along[1]])
-    return jnp.where(apart, d, 0.0), jnp.where(apart, weights[:, None] * x[None] / d, 0.0), along
-
-
-def _slopes(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """d () and, with w = (1, σ, −1, −τ), n (4,3) and
-
-        ∂n/∂P (4,3,4,3) = (w wᵀ ⊗ E − Σ_kl F_k (M⁻¹)_kl F_lᵀ − n nᵀ)/d,   F_k = ∂w/∂s_k ⊗ x + w ⊗ e_k,
-
-    s = (σ, τ) where they are free, not at an end, e = ∂x/∂s = (h_a, −h_b) and M = eᵀe + c² E: how the minimum follows.
-    """
-    d, n, s = _gap(P, soft)
-    w = jnp.stack([jnp.ones_like(d), s[0], -jnp.ones_like(d), -s[1]])
-    x, one = small_sum(w[:, None] * P, axis=0), jnp.eye(3, dtype=P.dtype)
-    free = jnp.abs(s) < 1.0
-    e = jnp.where(free[:, None], jnp.stack([P[1], -P[3]]), 0.0)
-    turns = jnp.where(free[:, None], jnp.asarray([[0, 1, 0, 0], [0, 0, 0, -1]], P.dtype), 0.0)  # ∂w/∂s
-    F = turns[:, :, None] * x[None, None] + jnp.where(free[:, None, None], w[None, :, None] * e[:, None, :], 0.0)
-    (a, b), g, across = small_sum(e * e) + soft, small_sum(e[0] * e[1]), jnp.cross(e[0], e[1])
-    determinant = across @ across + soft * (a + b - soft)
-    inverse = jnp.stack([jnp.stack([b, -g]), jnp.stack([-g, a])]) / determinant
-    lead = small_sum(inverse[:, :, None, None] * F[None], axis=1)  # M⁻¹ F
-    follow = small_sum(F[:, :, :, None, None] * lead[:, None, None, :, :], axis=0)
-    both = w[:, None, None, None] * w[None, None, :, None] * one[None, :, None, :]
-    apart = d > 0
-    curved = (both - follow - n[:, :, None, None] * n[None, None]) / jnp.where(apart, d, 1.0)
-    return d, n, jnp.where(apart, curved, 0.0)
-
-
-def _nearest(P: jax.Array, soft: jax.Array) -> jax.Array:
-    """(σ, τ) of the least ‖x‖² + c² (σ² + τ²) in the square −1 ≤ σ, τ ≤ 1.
-
-    Clipped one after the other (Ericson, Real-Time Collision Detection, 5.1.9), which is exact because the function is
-    convex; determinants as cross products, which keep their sign in float32. c² > 0 is all that degenerate axes need.
-    """
-    x, h, e = P[0] - P[2], P[1], P[3]
-    hh, ee, across = h @ h + soft, e @ e + soft, jnp.cross(h, e)
-    determinant = across @ across + soft * (hh + ee - soft)
-    sigma = jnp.clip(-(across @ jnp.cross(x, e) + soft * (x @ h)) / determinant, -1.0, 1.0)
-    tau = jnp.clip((sigma * (h @ e) + x @ e) / ee, -1.0, 1.0)
-    return jnp.stack([jnp.clip((tau * (h @ e) - x @ h) / hh, -1.0, 1.0), tau])
 
 
 def body_contact(
@@ -414,34 +359,6 @@ def _rod(model: Model, geom: int) -> _Rod:
     return _Rod(ends.links[0], u, float(ends.radius[0]), float(ends.friction[0]))
 
 
-def checked_pairs(model: Model, pairs, maker: str = "body_contact") -> list[tuple[int, int]]:
-    """Pairs of bodies by number."""
-    out: list[tuple[int, int]] = []
-    for pair in pairs:
-        if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
-            raise ModelError(f"{maker}: {pair!r:.60} in pairs; each must be two names, ('thigh', 'shin')")
-        i, j = (checks.known(name, model.body_names, f"body of {maker}") for name in pair)
-        if i == j:
-            raise ModelError(f"{maker}: body {pair[0]!r} with itself; give two bodies")
-        if (i, j) in out or (j, i) in out:
-            raise ModelError(f"{maker}: the pair {pair[0]!r}, {pair[1]!r} is there twice; give it once")
-        if rigid_root(model, model.topology.body_link[i]) == rigid_root(model, model.topology.body_link[j]):
-            raise ModelError(
-                f"{maker}: {pair[0]!r} and {pair[1]!r} are rigidly joined and cannot touch; give bodies with a "
-                "joint between them"
-            )
-        out.append((i, j))
-    return out
-
-
-def rigid_root(model: Model, link: int) -> int:
-    """The link, or -1 for the world, that carries this one through fixed joints only."""
-    t = model.topology
-    while link >= 0 and t.link_type[link] == FIXED:
-        link = t.link_parent[link]
-    return link
-
-
 def _shapes_of(model: Model, *bodies: int) -> list[list[int]]:
     """Spheres and capsules of each body that touch, by their places in the geometry."""
     t, out = model.topology, []
@@ -455,18 +372,3 @@ def _shapes_of(model: Model, *bodies: int) -> list[list[int]]:
             )
         out.append(own)
     return out
-
-
-def lighter_masses(model: Model, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Of every pair of links the mass of the lighter side with all it carries, (c,) kg.
-
-    Raises:
-        ModelError: one carries none.
-    """
-    sides = {link: carried(model, link) for link in sorted({l for pair in pairs for l in pair})}
-    mass = {link: np.inf if S is None else float(S[3, 3]) for link, S in sides.items()}
-    for pair in pairs:
-        if min(mass[l] for l in pair) <= 0:
-            names = [model.body_names[model.topology.body_link.index(link)] for link in pair]
-            raise ModelError(f"contact: {names[0]!r} or {names[1]!r} carries no mass; give it some, kg > 0")
-    return np.array([min(mass[l] for l in pair) for pair in pairs])

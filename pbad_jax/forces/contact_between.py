@@ -7,8 +7,9 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
-from pbad_jax.forces.body_contact import BodyContact, checked_pairs, geom_contact
+from pbad_jax.forces.body_contact import BodyContact, geom_contact
 from pbad_jax.forces.convex_shapes import KINDS, ROUND
+from pbad_jax.forces.pairs import checked_pairs
 from pbad_jax.forces.shape_contact import CORNERS, ShapeContact, convex_contact
 from pbad_jax.forces.world_contact import Contact
 from pbad_jax.model.model import Model, check_model

@@ -37,7 +37,6 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.forces import convex
-from pbad_jax.forces.body_contact import lighter_masses
 from pbad_jax.forces.contact_law import (
     Led,
     Touch,
@@ -55,6 +54,7 @@ from pbad_jax.forces.contact_law import (
 from pbad_jax.forces.convex import Convex
 from pbad_jax.forces.convex_shapes import convex_shapes, flatter
 from pbad_jax.forces.force import Instant, Load, Parts, PointForces, Start, place
+from pbad_jax.forces.pairs import lighter_masses
 from pbad_jax.forces.passing import gains_energy
 from pbad_jax.forces.regularised import ramp
 from pbad_jax.math import rotations

@@ -29,7 +29,8 @@ from stage_cases import SCHEMES, draw, library
 import pbad_jax as pbad
 from pbad_jax import Body, Geom, Joint, forces
 from pbad_jax.dynamics.point_forces import total_matrix, weighted
-from pbad_jax.forces.body_contact import CROWN, BodyContact, _gap, _slopes
+from pbad_jax.forces import axes
+from pbad_jax.forces.body_contact import CROWN, BodyContact
 from pbad_jax.forces.force import Guide, field_beyond, field_of, of_force, place, scaled
 from pbad_jax.kinematics import transforms
 from pbad_jax.stage.seldom import Seldom, end_of_step
@@ -144,7 +145,7 @@ AXES = {  # C_a, h_a, C_b, h_b and the distance; c² = CROWN for r_a + r_b = 1
 
 @jax.jit
 def with_gradients(P, soft):
-    return _slopes(P, soft), jax.jacrev(_slopes, (0, 1))(P, soft)
+    return axes.slopes(P, soft), jax.jacrev(axes.slopes, (0, 1))(P, soft)
 
 
 @pytest.mark.parametrize("name", AXES)
@@ -167,7 +168,7 @@ def test_degenerate_axes(name):
 def test_parallel_capsules_touch_in_the_middle():
     """Of what they have beside one another."""
     P, soft = leaf(AXES["antiparallel, shifted"][0]), leaf(CROWN)
-    np.testing.assert_allclose(_gap(P, soft)[2], [0.5, 0.5], atol=1e-3)
+    np.testing.assert_allclose(axes.gap(P, soft)[2], [0.5, 0.5], atol=1e-3)
 
 
 SCENE = """<mujoco><worldbody><body name="a"><freejoint/><geom type="{}" size="0.1 0.4" pos="0.1 0 0" euler="20 30 0"/>
