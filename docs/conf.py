@@ -50,13 +50,17 @@ napoleon_custom_sections = ["Source"]
 napoleon_use_rtype = False
 
 SECTIONS = {
-    "Begin": ["docs/start", "docs/howto", "docs/command_line", "docs/gallery"],
+    "Begin": [
+        "docs/start", "docs/howto", "docs/coming_from_mujoco", "docs/coming_from_brax", "docs/command_line",
+        "docs/gallery",
+    ],
     "Topics": [
         "docs/schemes", "docs/what_acts", "docs/environments", "docs/batches", "docs/gradients", "docs/mathematics",
         "docs/symbols", "docs/errors",
     ],
     "Measured": ["docs/benchmarks", "benchmarks/README"],
 }  # fmt: skip
+FIRST = ["docs/made/01_quickstart", "docs/made/07_your_robot"]  # of the notebooks; the others follow by number
 # Pages of the API: public module, what it is, and where each name is found in it.
 MODULES = {
     "pbad_jax": "Models, states, steps and rollouts",
@@ -111,7 +115,7 @@ def toctrees(notebooks: list[str]) -> str:
     sections = {name: list(pages) for name, pages in SECTIONS.items()}
     named = {page for pages in sections.values() for page in pages}
     sections["Topics"] += sorted(p for x in (ROOT / "docs").glob("*.md") if (p := f"docs/{x.stem}") not in named)
-    sections["Notebooks"] = notebooks
+    sections["Notebooks"] = sorted(notebooks, key=lambda x: (x not in FIRST, x))
     sections["API"] = [f"docs/made/{module}" for module in MODULES]
     sections["Project"] = ["CONTRIBUTING", "CHANGELOG"]
     order = ["Begin", "Notebooks", "Topics", "API", "Measured", "Project"]

@@ -73,7 +73,9 @@ def _write(path: pathlib.Path, notebook: Any, made: pathlib.Path, played: pathli
         outputs = [_shown(x, f"{path.stem}-{k}-{i}", made, played) for i, x in enumerate(cell.get("outputs", []))]
         parts += filter(None, outputs)
     text = "\n\n".join(re.sub(r"\]\((\d\w+)\.py\)", r"](\1.md)", x) for x in parts)
-    (made / f"{path.stem}.md").write_text(text.replace("](full/", "](../../notebooks/full/") + "\n")
+    (made / f"{path.stem}.md").write_text(
+        text.replace("](full/", "](../../notebooks/full/").replace("](../docs/", "](../") + "\n"
+    )
 
 
 def _shown(output: Any, name: str, made: pathlib.Path, played: pathlib.Path) -> str:

@@ -7,7 +7,7 @@ Examples in docstrings speak of `model = pbad.chain(2)`, a `state` of it, `optio
 like; docs/before_examples.py has all that stands before them.
 """
 
-from pbad_jax import control, envs, forces, newton_euler
+from pbad_jax import control, envs, forces, newton_euler, viz
 from pbad_jax.analysis.gradient_check import GradientReport, check_gradients
 from pbad_jax.analysis.linearize import Linearization, linearize
 from pbad_jax.builders.actuators import Actuator, motors, with_actuators
@@ -64,6 +64,7 @@ from pbad_jax.model.state import State, make_state
 from pbad_jax.rollouts.batch import Schedule, rollout_batch
 from pbad_jax.rollouts.devices import spread
 from pbad_jax.rollouts.rollout import Trajectory, rollout
+from pbad_jax.rollouts.states import states_of
 from pbad_jax.schemes import Dirk, Scheme, Variational, dirk, legendre, radau, variational
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options
@@ -150,10 +151,12 @@ __all__ = [
     "site_velocities",
     "spider",
     "spread",
+    "states_of",
     "swimmer",
     "total_mass",
     "use_compilation_cache",
     "variational",
+    "viz",
     "with_actuators",
     "with_forces",
     "with_ground",

@@ -90,7 +90,7 @@ def load(source, *, floating_base=False, unsupported="error", package_dirs=(), b
 
     Args:
         source: path of the file (str or Path), or the XML text itself.
-        floating_base: give the first root body a free joint; URDF cannot say so itself.
+        floating_base: give the first root body a free joint, "floating_base"; URDF cannot say so itself.
         unsupported: "error" refuses a file with features that would change the motion and that are not there;
             "warn" leaves them out and returns a report.
         package_dirs: folders from which meshes and includes may be read, and in which the packages of `package://`
@@ -190,7 +190,7 @@ def _read(source, package_dirs) -> tuple[Node, Roots, Budget]:
     if isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<"):
         return parse(source.lstrip("\ufeff \t\r\n"), "<text>", budget), Roots(None, package_dirs), budget
     if not isinstance(source, str | os.PathLike):
-        raise ModelFileError(f"source is {type(source).__name__}; give a path or XML text")
+        raise ModelFileError(f"source is {type(source).__name__}; give a path or XML text, of an MjSpec spec.to_xml()")
     path = Path(source)
     data = read_bytes(path, budget)
     path = path.resolve()
@@ -278,7 +278,10 @@ def _add_free_joint(spec, file: str) -> None:
             f"{file}: floating_base=True: the first body {base.name!r} already has the joint "
             f"{base.joints[0].name!r}; load without it"
         )
-    base.add_freejoint()
+    name = "floating_base"
+    while any(joint.name == name for joint in spec.joints):
+        name += "_"
+    base.add_freejoint(name=name)
 
 
 def _add_mimic(spec, joint: str, leader: str, multiplier: float, offset: float) -> None:

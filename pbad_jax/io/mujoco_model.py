@@ -71,11 +71,14 @@ def convert(m, shapes: dict[str, list[Geom]] | None = None, has_control: Sequenc
     wet, dry = mujoco_forces.fluids(m, {"spring", "damper"} <= switches)  # MuJoCo's way of switching it off
     unsupported = untied + dry + unpulled + _unsupported(m, names, switches) + lost
     made = touch + tied + wet + pulled + _passive(m, names, switches)
-    return Converted(bodies, arguments, unsupported, _inactive(m) + no_touch + unseen, [], made)
+    return Converted(bodies, arguments, unsupported, _inactive(m, switches) + no_touch + unseen, [], made)
 
 
 class _Names:
-    """Unique names: the file's own, else body{i}, joint{i}, actuator{i}, ..., i counted from 0 without the world."""
+    """Unique names: the file's own, else body{i}, joint{i}, ..., i counted from 0 without the world.
+
+    Actuators without one are called after the joint, tendon or site that they act on, the first of each.
+    """
 
     def __init__(self, m):
         mujoco = mujoco_module()
@@ -87,11 +90,27 @@ class _Names:
         self._given_bodies = given(kind.mjOBJ_BODY, m.nbody)
         self.body = [""] + _filled(self._given_bodies[1:], "body")
         self.joint = _filled(given(kind.mjOBJ_JOINT, m.njnt), "joint")
-        self.actuator = _filled(given(kind.mjOBJ_ACTUATOR, _count(m, "nactuator", m.nu)), "actuator")
         self.key = _filled(given(kind.mjOBJ_KEY, m.nkey), "key")
         self.tendon = _filled(given(kind.mjOBJ_TENDON, m.ntendon), "tendon")
         self.site = _filled(given(kind.mjOBJ_SITE, m.nsite), "site")
+        own = given(kind.mjOBJ_ACTUATOR, _count(m, "nactuator", m.nu))
+        self.actuator = _filled(self._after_what_they_move(m, own), "actuator")
         self.sensor = _filled(given(kind.mjOBJ_SENSOR, m.nsensor), "sensor")
+
+    def _after_what_they_move(self, m, own: list[str]) -> list[str]:
+        kinds = mujoco_module().mjtTrn
+        named = {
+            int(kinds.mjTRN_JOINT): self.joint,
+            int(kinds.mjTRN_JOINTINPARENT): self.joint,
+            int(kinds.mjTRN_TENDON): self.tendon,
+            int(kinds.mjTRN_SITE): self.site,
+        }
+        out = list(own)
+        for i, name in enumerate(own):
+            kind, target = int(m.actuator_trntype[i]), int(m.actuator_trnid[i, 0])
+            if not name and kind in named and named[kind][target] not in out:
+                out[i] = named[kind][target]
+        return out
 
     def mujoco_body(self, i: int) -> str:
         return self._given_bodies[i]
@@ -314,10 +333,19 @@ def _poly(m, field: str, count: int) -> np.ndarray:
     return getattr(m, field, np.zeros((count, 2)))
 
 
-def _inactive(m) -> list[str]:
+def _inactive(m, switches: set[str]) -> list[str]:
     """What is known, but exerts no force."""
     count = m.neq - int(np.sum(m.eq_active0))
-    return [idle("equality constraints that start inactive", f" ({count})")] if count else []
+    out = [idle("equality constraints that start inactive", f" ({count})")] if count else []
+    if "contact" in switches:
+        return out
+    touches = (m.geom_contype | m.geom_conaffinity) != 0
+    turning = int(np.sum(touches & (m.geom_condim > 3))) + int(np.sum(np.asarray(m.pair_dim) > 3))
+    if turning:
+        out.append(idle("torsional and rolling friction", f" (condim 4 or 6 of {turning} geoms or pairs)"))
+    if m.opt.enableflags & int(mujoco_module().mjtEnableBit.mjENBL_OVERRIDE):
+        out.append(idle("contact override", " (o_solref, o_solimp, o_margin, o_friction)"))
+    return out
 
 
 # --- geoms -------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class Shapes:
         """Write down what was dropped."""
         if self.contacts:
             self.out.inactive.append(
-                idle("contact", f" ({self.contacts} geoms; a URDF has no ground, add one with forces.contact)")
+                idle("contact", f" ({self.contacts} geoms; a URDF has no ground: pbad.with_ground, --ground)")
             )
         for why, names in self.problems.items():
             shown = ", ".join(list(names)[:6]) + (", ..." if len(names) > 6 else "")

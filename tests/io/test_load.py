@@ -178,6 +178,16 @@ def ranges(model) -> np.ndarray:
     return next(f for f in model.forces if isinstance(f, forces.JointLimit)).bounds(model)
 
 
+def test_actuators_without_a_name_have_that_of_what_they_move():
+    """The first of each; a name that the file gives to another is left to that one."""
+    extra = (
+        '<tendon><fixed name="rope"><joint joint="ja" coef="1"/></fixed></tendon><actuator><motor joint="ja"/>'
+        '<position joint="ja"/><motor name="jb" joint="ja"/><motor joint="jb"/><motor tendon="rope"/></actuator>'
+    )
+    names = pbad.load(arm(extra=extra)).topology.actuator_names
+    assert names == ("ja", "actuator1", "jb", "actuator3", "rope")
+
+
 def test_names_order_and_ranges_are_the_files():
     model = pbad.load(SEVERAL_JOINTS)
     t = model.topology
@@ -525,6 +535,7 @@ def test_rotated_inertial_is_honoured():
 
 def test_floating_base():
     model = pbad.load(urdf(), floating_base=True)
+    assert model.topology.joints[0].name == "floating_base"
     assert [j.type for j in model.topology.joints] == ["free", "hinge"] and model.nq == 8
     np.testing.assert_allclose(transforms.total_mass(model), 5, atol=1e-7)
     with pytest.raises(pbad.ModelFileError, match="already has the joint"):

@@ -63,6 +63,16 @@ def assert_same(a, b) -> None:
         np.testing.assert_array_equal(x, y)
 
 
+def test_the_states_along_trajectories_of_one_lane_and_of_many():
+    begun = states(6)
+    many = pbad.Trajectory(*(x.reshape(2, 3, *x.shape[1:]) for x in (jnp.arange(6) * 0.1, begun.q, begun.v)))
+    found = pbad.states_of(pendulum(), many)
+    for i in np.ndindex(2, 3):
+        one = pbad.make_state(pendulum(), many.q[i], many.v[i], time=float(many.time[i]))
+        assert_same(jax.tree.map(lambda x: x[i], found), one)  # noqa: B023
+    assert_same(pbad.states_of(pendulum(), taken(many, 0)), taken(found, 0))
+
+
 @pytest.mark.parametrize(
     ("make", "scheme"),
     [
