@@ -18,7 +18,8 @@ import pbad_jax as pbad  # noqa: E402
 from pbad_jax.cli.arguments import options_of, parse  # noqa: E402
 from pbad_jax.cli.models import load_model  # noqa: E402
 from pbad_jax.cli.standing import begin  # noqa: E402
-from pbad_jax.rollouts.chunks import chunk_arguments, chunk_program, chunked_rollout  # noqa: E402
+from pbad_jax.rollouts import in_room  # noqa: E402
+from pbad_jax.step.options import without_dt  # noqa: E402
 
 ROBOTS = (
     *("example-robot-data/go2", "example-robot-data/a1", "example-robot-data/g1_29dof_rev_1_0"),
@@ -42,11 +43,13 @@ def measure(name: str, dt: float, seconds: float) -> dict:
     options, steps = options_of(args, model)
     model, state, control, said = begin(args, model)
     began = time.perf_counter()
-    program = chunk_program(options).lower(*chunk_arguments(model, state, options, control)).compile()
+    controls = np.broadcast_to(control, (steps, model.nu))
+    arguments = in_room.given(model, state, controls, steps, options)
+    program = in_room.programs(without_dt(options)).steps.lower(*arguments).compile()
     compiling = time.perf_counter() - began
     began = time.process_time()
-    traj, info = chunked_rollout(program, model, state, steps, options, control)
-    jax.block_until_ready(traj)
+    parts, info = jax.block_until_ready(in_room.rolled_out(arguments, steps, options, False, program))
+    traj = pbad.Trajectory(*parts)
     busy = time.process_time() - began
     return row | {"here": True, "nv": model.nv, "begins": said} | figures(model, state, traj, info, seconds / busy) | {
         "compile_s": round(compiling, 1)

@@ -21,9 +21,12 @@ from pbad_jax.compilation_cache import compilation_cache_in_use
 from pbad_jax.errors import Status
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
-from pbad_jax.rollouts.chunks import chunk_arguments, chunk_program, chunked_rollout
+from pbad_jax.rollouts import in_room
+from pbad_jax.rollouts.progress import report_progress
 from pbad_jax.rollouts.rollout import Trajectory
-from pbad_jax.step.options import Options, scheme_of
+from pbad_jax.step.options import Options, scheme_of, without_dt
+
+LEAST = 4096  # steps that a program has room for
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,13 +69,17 @@ def _roll_out(model: Model, state: State, control: np.ndarray, steps: int, optio
     _say(f"{model!r}: compiling {steps} steps of {scheme_of(options).name} ... ", end="")
     began = time.perf_counter()
     with _interruptible():
-        compiled = chunk_program(options).lower(*chunk_arguments(model, state, options, control)).compile()
+        controls = np.broadcast_to(control, (steps, model.nu))
+        program = in_room.programs(without_dt(options)).steps
+        arguments = in_room.given(model, state, controls, steps, options, LEAST)
+        compiled = program.lower(*arguments).compile()
         compile_time = time.perf_counter() - began
         _say(f"{compile_time:.1f} s")
         began = time.perf_counter()
-        traj, info = chunked_rollout(compiled, model, state, steps, options, control)
+        told = report_progress.wanted(None)
+        parts, info = in_room.rolled_out(arguments, steps, options, told, compiled)
+        traj, info = jax.tree.map(np.asarray, (Trajectory(*parts), info))
         wall_time = time.perf_counter() - began
-    traj = jax.tree.map(np.asarray, traj)
     return Run(traj, info, compile_time, wall_time)
 
 

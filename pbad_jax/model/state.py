@@ -66,9 +66,7 @@ def quaternion_addresses(topology: Topology) -> tuple[int, ...]:
     return tuple(q for q, t in zip(topology.link_q, topology.link_type) if t == joints.BALL)
 
 
-def make_state(
-    model: Model, q=None, v=None, *, key: str | None = None, time: float | None = None, activation=None
-) -> State:
+def make_state(model: Model, q=None, v=None, *, key: str | None = None, time=None, activation=None) -> State:
     """A state from a configuration and a velocity.
 
     Args:

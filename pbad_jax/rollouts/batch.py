@@ -14,7 +14,8 @@ from pbad_jax.model.model import Model, check_model
 from pbad_jax.model.state import State, check_state, times
 from pbad_jax.rollouts import interleaved
 from pbad_jax.rollouts.devices import on_each_device, placed, share_of
-from pbad_jax.rollouts.inputs import checked_batch, lanes_of, one_of, row
+from pbad_jax.rollouts.in_room import first_rows, padded, room_of_many
+from pbad_jax.rollouts.inputs import checked_batch, lanes_of, one_of, row, shared_row
 from pbad_jax.rollouts.lane import Drive, Ended
 from pbad_jax.rollouts.rollout import Trajectory
 from pbad_jax.step.info import StepInfo
@@ -160,8 +161,14 @@ def run(model: Model, states: State, controls, n_steps, options, queue, tile, sc
     else:
         width = width_of(tile, lanes, scheme_of(options).m * model.nv)
     dt = jnp.asarray(options.dt, model.dtype)
-    given = placed(share, _with_lanes(model, control_of), model, states, control_of, dt)
-    q, v, info, ends, work = _rollout(*given, n_steps, without_dt(options), width, by, share)
+    room = room_of_many(n_steps, states.q.shape[0], model, states, control_of)
+    if control_of.func in (row, shared_row):
+        control_of = Partial(control_of.func, padded(*control_of.args, n_steps, room))
+    steps = jnp.asarray(n_steps, jnp.int32)
+    given = placed(share, _with_lanes(model, control_of), model, states, control_of, dt, steps)
+    q, v, info, ends, work = _rollout(*given, room, without_dt(options), width, by, share)
+    if room > n_steps:
+        q, v, info = first_rows((q, v, info), n_steps)
     time = times(states, options.dt, 0, n_steps)
     return Batch(Trajectory(time, q, v), info, Schedule(by, width, *work), ends)
 
@@ -179,24 +186,24 @@ def steps_of(controls, first: int, last: int):
     return controls if controls is None or callable(controls) else controls[..., first:last, :]
 
 
-@functools.partial(jax.jit, static_argnames=("n_steps", "options", "width", "by", "share"))
-def _rollout(model, states: State, control_of, dt, n_steps: int, options: Options, width: int, by: str, share):
+@functools.partial(jax.jit, static_argnames=("room", "options", "width", "by", "share"))
+def _rollout(model, states: State, control_of, dt, steps, room: int, options: Options, width: int, by: str, share):
     batched = lanes_of(model) is not None
 
-    def here(model, states, control_of, dt):
+    def here(model, states, control_of, dt, steps):
         axes = jax.tree.map(lambda _: 0, model) if batched else None
-        given = (model, axes, states, None, _driven_by(control_of), dt, n_steps, options, width)
-        (q, v, info), ends, _, work = interleaved.run(*given, in_step=by == "step")
+        given = (model, axes, states, None, _driven_by(control_of), dt, steps, options, width)
+        (q, v, info), ends, _, work = interleaved.run(*given, in_step=by == "step", room=room)
         return q, v, info, ends, tuple(jnp.asarray(x)[None] for x in work)
 
     here = on_each_device(here, share, _with_lanes(model, control_of))
-    q, v, info, ends, work = here(model, states, control_of, dt)
+    q, v, info, ends, work = here(model, states, control_of, dt, steps)
     return q, v, info, ends, (jnp.max(work[0]), jnp.max(work[1]), jnp.mean(work[2]))
 
 
 def _with_lanes(model: Model, control_of: Partial) -> tuple[bool, ...]:
-    """Which of model, states, control_of and dt have an axis of lanes."""
-    return lanes_of(model) is not None, True, control_of.func is row, False
+    """Which of model, states, control_of, dt and the number of steps have an axis of lanes."""
+    return lanes_of(model) is not None, True, control_of.func is row, False, False
 
 
 def _driven_by(control_of: Callable) -> Drive:

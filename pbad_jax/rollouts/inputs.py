@@ -46,7 +46,7 @@ def checked_batch(model: Model, lanes: int, controls: Any, n_steps: Any) -> tupl
         if controls.ndim == 3 and controls.shape[0] != lanes:
             raise StateError(f"controls are for {controls.shape[0]} lanes, but there are {lanes}, the queue included")
         rows = controls.shape[-2]
-        control_of = Partial(row if controls.ndim == 3 else _shared_row, controls)
+        control_of = Partial(row if controls.ndim == 3 else shared_row, controls)
     return control_of, _steps(n_steps, rows, "rollout_batch needs n_steps, or controls of shape (lanes, T, nu)")
 
 
@@ -113,7 +113,8 @@ def row(controls: jax.Array, model: Model, lane, k, state: State) -> jax.Array:
     return controls[lane, k]
 
 
-def _shared_row(controls: jax.Array, model: Model, lane, k, state: State) -> jax.Array:
+def shared_row(controls: jax.Array, model: Model, lane, k, state: State) -> jax.Array:
+    """Row k of the controls (T,nu) of all lanes."""
     del model, lane, state
     return controls[k]
 

@@ -45,22 +45,24 @@ def run(
     carry: Any,
     drive: Drive,
     dt,
-    rows: int,
+    rows: Any,
     options: Options,
     width: int,
     in_step: bool = False,
+    room: int | None = None,
 ) -> tuple[Any, State, Any, tuple[jax.Array, jax.Array, jax.Array]]:
     """Trajectories from `states` (lanes,...), `width` at a time, until each has written `rows` of them.
 
     axes: of the model's leaves, 0 where every lane has its own and None where all share one; None: all shared.
     carry: (lanes,...) what goes with the states. dt: () s; that of the options does not count.
-    in_step: whether all slots wait for one another in every step.
+    in_step: whether all slots wait for one another in every step. room: for so many rows at most, where their number
+    is traced (and not 0).
 
     Returns:
-        what was written (lanes, rows, ...), the States and the carry at the end; then passes, rounds and the busy
-        share of the schedule.
+        what was written (lanes, rows, ...), or room instead of rows, of which those count; the States and the carry at
+        the end; then passes, rounds and the busy share of the schedule.
     """
-    n = states.q.shape[0]
+    n, room = states.q.shape[0], rows if room is None else room
 
     lane = lane_of(model, axes, n, drive, dt, options)
     lanes, fraction = lane.programs(), 1.0 if in_step else COMMIT_FRACTION[lane.scheme.kind]
@@ -95,13 +97,13 @@ def run(
 
     slots = _all_free(lanes, width, n, *first_of(jnp.full(width, n, jnp.int32)))
     shapes = jax.eval_shape(lanes.end, jax.tree.map(lambda x: x[0], slots), jnp.ones((), bool))[0].row
-    written = jax.tree.map(lambda x: jnp.zeros((n, rows, *x.shape), x.dtype), shapes)
+    written = jax.tree.map(lambda x: jnp.zeros((n, room, *x.shape), x.dtype), shapes)
     none, last = jnp.zeros((), jnp.int32), jnp.zeros(n, jnp.int32)
     flight = _BatchState(slots, none, written, (states, carry), last, none, none, jnp.zeros(width, jnp.int32))
-    if not rows:
+    if not room:
         return written, states, carry, (none, none, jnp.ones((), model.dtype))
     flight = jax.lax.while_loop(lambda f: (f.waiting < n) | jnp.any(f.slots.flight.lane < n), commit, flight)
-    written = _filled(flight.written, flight.last, rows) if drive.stops else flight.written
+    written = _filled(flight.written, flight.last, rows, room) if drive.stops else flight.written
     busy = jnp.mean(flight.used.astype(model.dtype)) / jnp.maximum(1, flight.passes)
     return written, *flight.ends, (flight.passes, flight.rounds, busy)
 
@@ -159,11 +161,11 @@ def where(wanted: jax.Array, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(wanted.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
 
 
-def _filled(written, last: jax.Array, rows: int):
+def _filled(written, last: jax.Array, rows, room: int):
     """A frozen trajectory ends with its first FROZEN step: the same again until the last row."""
 
     def fill(x):
-        k = jnp.minimum(jnp.arange(rows)[None], last[:, None])
+        k = jnp.minimum(jnp.arange(room)[None], last[:, None])
         return jnp.take_along_axis(x, k.reshape(*k.shape, *(1,) * (x.ndim - 2)), axis=1)
 
     return jax.lax.cond(jnp.any(last < rows - 1), lambda w: jax.tree.map(fill, w), lambda w: w, written)

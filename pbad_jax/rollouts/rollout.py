@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, times
+from pbad_jax.rollouts import in_room
 from pbad_jax.rollouts.inputs import checked_rollout
 from pbad_jax.rollouts.progress import report_progress
 from pbad_jax.step.info import StepInfo
@@ -38,7 +39,10 @@ def rollout(
     *,
     progress: bool | None = None,
 ) -> tuple[Trajectory, StepInfo]:
-    """Many steps in one compiled `lax.scan`.
+    """Many steps in one compiled loop: inside jit, vmap or grad a `lax.scan`.
+
+    Elsewhere another dt, other numbers of the model and any number of steps up to 256 (then 1024, 4096, ...) compile
+    nothing.
 
     Args:
         model: the model. state: the initial state.
@@ -63,8 +67,13 @@ def rollout(
     """
     options = check_options(options, "rollout")
     controls, n_steps = checked_rollout(model, state, controls, n_steps)
-    dt, told = jnp.asarray(options.dt, model.dtype), bool(report_progress.wanted(progress))
-    return _rollout(model, state, controls, dt, n_steps, without_dt(options), told)
+    told = bool(report_progress.wanted(progress))
+    if in_room.is_traced((model, state, controls)):
+        dt = jnp.asarray(options.dt, model.dtype)
+        return _rollout(model, state, controls, dt, n_steps, without_dt(options), told)
+    arguments = in_room.given(model, state, controls, n_steps, options)
+    parts, info = in_room.rolled_out(arguments, n_steps, options, told)
+    return Trajectory(*parts), info
 
 
 @functools.partial(jax.jit, static_argnames=("n_steps", "options", "progress"))

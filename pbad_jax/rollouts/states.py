@@ -2,7 +2,7 @@
 
 import jax
 
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 from pbad_jax.model.state import State, make_state
 from pbad_jax.rollouts.rollout import Trajectory
 
@@ -18,11 +18,16 @@ def states_of(model: Model, trajectory: Trajectory) -> State:
         States with as many leading axes: `jax.vmap` over each of them. Activations, which a trajectory does not have,
         are those of a new state.
 
+    Raises:
+        ModelError: no Model. StateError: the trajectory of another one.
+
     Example:
         >>> traj, info = pbad.rollout(arm, pbad.make_state(arm, [1.0, 0.0]), n_steps=2, options=options)
         >>> jax.vmap(lambda s: pbad.center_of_mass(arm, s))(pbad.states_of(arm, traj)).shape
         (2, 3)
     """
+
+    check_model(model)
 
     def one(q: jax.Array, v: jax.Array, time: jax.Array) -> State:
         return make_state(model, q, v, time=time)

@@ -1,6 +1,7 @@
 """The same bits again: the same call twice, without caches, in other processes, with one thread (docs/batches.md)."""
 
 import dataclasses
+import functools
 import hashlib
 import os
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from helpers import thorough
 
 import pbad_jax as pbad
+from pbad_jax.step.options import without_dt
 
 pytestmark = [pytest.mark.float64, pytest.mark.optimised]
 
@@ -64,26 +66,46 @@ def test_the_same_bits_again(batched):
 
 
 @pytest.mark.slow
-def test_another_dt_compiles_nothing():
-    """One program for every dt, of rollouts and of a batch; and its steps are those of that dt."""
-    from pbad_jax.rollouts import batch, explicit, rollout
+def test_another_dt_and_other_numbers_of_steps_compile_nothing():
+    """One program for every dt, mass and number of steps, of rollouts and of a batch, and its steps are those of dt."""
+    from pbad_jax.rollouts import batch, explicit, in_room
 
-    model = pbad.chain(1)
+    hinge = [pbad.Joint("hinge", (1, 0, 0), name="hip")]
+    body = pbad.Body("b", 1.0, (0, 0, -1), np.eye(3) / 9, joints=hinge)
+    model = pbad.build_model([body], actuators=[pbad.Actuator("hip")])
     state = pbad.make_state(model, q=0.3 * jnp.ones(model.nq, model.dtype) if model.nq == model.nv else model.q0)
     states = jax.tree.map(lambda x: jnp.stack([x] * 2), state)
-    programs = []
-    for dt in (0.01, 0.02, 0.05):
+    counts = []
+    for dt, n in ((0.01, 3), (0.02, 1), (0.05, 15)):
         how = pbad.Options(dt=dt, scheme="radau1")
-        alone, info = pbad.rollout(model, state, n_steps=3, options=how, progress=False)
-        many, _ = pbad.rollout_batch(model, states, n_steps=3, options=how)
+        model = dataclasses.replace(model, armature=model.armature + dt)
+        u = jnp.ones((n, 1), model.dtype)
+        alone, info = pbad.rollout(model, state, u, options=how, progress=False)
+        many, _ = pbad.rollout_batch(model, states, u, options=how)
         plain, _ = pbad.newton_euler.rollout(model, state, n_steps=3, dt=dt)
-        assert info.ok
-        np.testing.assert_allclose(plain.time, alone.time, rtol=1e-6)
-        np.testing.assert_allclose(alone.time, dt * np.arange(1, 4), rtol=1e-6)
+        traced, _ = jax.jit(functools.partial(pbad.rollout, options=how, progress=False))(model, state, u)
+        assert info.ok and info.status.shape == (n,) and many.q.shape == (2, n, 1) and alone.v.shape == (n, 1)
+        np.testing.assert_allclose(plain.time, dt * np.arange(1, 4), rtol=1e-6)
+        np.testing.assert_allclose(alone.time, dt * np.arange(1, n + 1), rtol=1e-6)
         np.testing.assert_allclose(many.time[1], alone.time, rtol=1e-6)
         np.testing.assert_allclose(many.q[0], alone.q, atol=1e-5)
-        programs.append([module._rollout._cache_size() for module in (rollout, batch, explicit)])
-    assert programs[0] == programs[1] == programs[2]
+        np.testing.assert_allclose(traced.q, alone.q, atol=1e-5)
+        steps = in_room.programs(without_dt(how)).steps
+        counts.append([f._cache_size() for f in (steps, batch._rollout, explicit._rollout)])
+    assert counts[0] == counts[1] == counts[2]
+
+
+def test_a_progress_bar_goes_through_the_same_steps(monkeypatch):
+    """It looks at pieces of a rollout, whose lengths follow the time they take."""
+    from pbad_jax.rollouts import in_room
+
+    seen, model = [], pbad.chain(1, joint="hinge")
+    monkeypatch.setattr(in_room.report_progress, "show", lambda done, n, began: seen.append((done, n)))
+    state, how = pbad.make_state(model, [1.0]), pbad.Options(dt=0.05, scheme="radau1")
+    told, _ = pbad.rollout(model, state, n_steps=100, options=how, progress=True)
+    quiet, _ = pbad.rollout(model, state, n_steps=100, options=how, progress=False)
+    np.testing.assert_array_equal(told.q, quiet.q)
+    assert seen[0] == (8, 100) and seen[-1] == (100, 100) and len(seen) > 2
 
 
 @dataclasses.dataclass(frozen=True)
