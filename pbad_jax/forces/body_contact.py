@@ -45,6 +45,7 @@ from pbad_jax.forces.contact_law import (
     mobility_along,
     normal_force,
     parameters,
+    turning_numbers,
 )
 from pbad_jax.forces.contact_points import contact_points
 from pbad_jax.forces.force import Instant, Load, Parts, PointForces, Start, each_link, place
@@ -57,12 +58,12 @@ from pbad_jax.model.model import Model, check_model
 
 CROWN = 1e-3
 ROUND = ("sphere", "capsule")
-OF_A_PAIR = ("u", "radius", "stiffness", "width", "damping", "friction")
+OF_A_PAIR = ("u", "radius", "stiffness", "width", "damping", "friction", "turning")
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["u", "radius", "stiffness", "width", "damping", "friction", "stick_speed"],
+    data_fields=["u", "radius", "stiffness", "width", "damping", "friction", "stick_speed", "turning"],
     meta_fields=["links", "at", "conservative", "most"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +84,7 @@ class BodyContact:
     friction: jax.Array  # (c,) μ
     stick_speed: jax.Array  # () m/s
     links: Any  # c tuples of four; during a step also (c,4) int
+    turning: jax.Array | None = None  # (c,2) m, torsional and rolling friction
     at: str = "step"
     conservative: bool = False
     most: int | None = None  # pairs at a time; None: all
@@ -183,7 +185,7 @@ class BodyContact:
         if self._taken == len(self.links):
             return self
         near = self._chosen(at)
-        taken = {name: getattr(self, name)[near] for name in OF_A_PAIR}
+        taken = jax.tree.map(lambda x: x[near], {name: getattr(self, name) for name in OF_A_PAIR})
         return dataclasses.replace(self, **taken, links=jnp.asarray(np.array(self.links))[near], most=None)
 
     def _side(self, at: Instant, d: jax.Array, n: jax.Array) -> jax.Array:
@@ -226,6 +228,11 @@ class BodyContact:
         mobility = sum(mobility_along(at.guide, links[:, k], centres[:, k], n) for k in range(2))
         return Led(expected, at.guide.dual[0], at.guide.rate, 1 / jnp.asarray(mobility))
 
+    def pressing(self, at: Instant) -> tuple[jax.Array, jax.Array, Any]:
+        """N and n at the start of the step, and the links; see `contact_load`."""
+        d, n, _ = jax.vmap(axes.gap)(self._points(at.start.T), self._soft)
+        return *elastic_normal_force(self, self._reach - d, n[:, 0]), each_link(self.links, self.u)[:, ::2]
+
     def _friction(self, at: Instant) -> tuple[PointForces, Any]:
         T, where = at.start.T, each_link(self.links, self.u)[:, ::2]
         d, n, along = jax.vmap(axes.gap)(self._points(T), self._soft)
@@ -265,6 +272,7 @@ def body_contact(
     damping: float = 1.0,
     friction: float | None = None,
     stick_speed: float = 1e-3,
+    turning: Any = None,
     at: str = "step",
 ) -> BodyContact:
     """Spheres and capsules of chosen pairs of bodies against one another; other shapes of theirs do not take part.
@@ -279,6 +287,7 @@ def body_contact(
         damping: χ in s/m; at an approach of 1/χ the force doubles, at a retreat of 1/χ it is gone.
         friction: μ; default the larger of the two shapes'.
         stick_speed: m/s below which friction is viscous.
+        turning: torsional and rolling friction, m, of every pair; see `contact`. Default none.
         at: "step", one implicit impulse a step, for large steps; "stages" for dt of a tenth of a bounce or less.
 
     Raises:
@@ -298,7 +307,7 @@ def body_contact(
     tau = checks.above_zero(time_constant, "time_constant of body_contact")
     mu = None if friction is None else checks.number(friction, "friction of body_contact")
     how = {"stiffness": stiffness, "smoothing": smoothing, "damping": damping, "stick_speed": stick_speed}
-    return geom_contact(model, geoms, tau, mu, at=at, **how)
+    return geom_contact(model, geoms, tau, mu, turning=turning, at=at, **how)
 
 
 def geom_contact(
@@ -311,6 +320,7 @@ def geom_contact(
     smoothing=None,
     damping=1.0,
     stick_speed=1e-3,
+    turning=None,
     at="step",
     margin=0.0,
     max_contacts=None,
@@ -319,7 +329,7 @@ def geom_contact(
 
     Args:
         model: the model. geoms: the pairs. tau: time constant, () or (c,) s. friction: (), (c,) or None.
-        stiffness, smoothing, damping, stick_speed, at: as in `body_contact`.
+        stiffness, smoothing, damping, stick_speed, turning, at: as in `body_contact`; turning may be (c,2).
         margin: () or (c,) m, at which they begin to touch. max_contacts: pairs at a time; None: all.
     """
     checks.one_of(at, ("step", "stages"), "at of body_contact")
@@ -328,6 +338,7 @@ def geom_contact(
     mass = lighter_masses(model, [(a.link, b.link) for a, b in both])
     mu = [max(a.friction, b.friction) for a, b in both] if friction is None else friction
     numbers = parameters("body_contact", mass, tau, mu, stiffness, smoothing, damping, stick_speed)
+    turning = turning_numbers("body_contact", turning, len(both))
 
     leaf = checks.leaf(model.dtype)
     return BodyContact(
@@ -335,8 +346,9 @@ def geom_contact(
         radius=leaf(np.array([(a.radius, b.radius) for a, b in both]) + 0.5 * np.reshape(margin, (-1, 1))),
         **{k: leaf(x) for k, x in numbers.items()},
         links=tuple((a.link, a.link, b.link, b.link) for a, b in both),
+        turning=None if turning is None else leaf(turning),
         at=at,
-        conservative=is_elastic(numbers),
+        conservative=is_elastic(numbers, turning),
         most=max_contacts,
     )
 

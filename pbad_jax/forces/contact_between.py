@@ -31,6 +31,7 @@ def contact_between(
     damping: float = 1.0,
     friction: float | None = None,
     stick_speed: float = 1e-3,
+    turning: Any = None,
 ) -> tuple[BodyContact | ShapeContact, ...]:
     """All shapes of chosen pairs of bodies against one another: `with_forces(model, *contact_between(model, pairs))`.
 
@@ -43,8 +44,8 @@ def contact_between(
         max_contacts: in how many places shapes may touch at a time, of each force, and how many pairs are looked at:
             the nearest at the start of a step. A step at whose end others overlap is BRANCH.
         margin: m at which they begin to touch.
-        stiffness, time_constant, smoothing, damping, friction, stick_speed: as in `body_contact`; the four places of a
-            pair share its stiffness.
+        stiffness, time_constant, smoothing, damping, friction, stick_speed, turning: as in `body_contact`; the four
+            places of a pair share its stiffness.
 
     Returns:
         One to three forces.
@@ -71,7 +72,7 @@ def contact_between(
     tau = checks.above_zero(time_constant, "time_constant of contact_between")
     mu = None if friction is None else checks.number(friction, "friction of contact_between")
     how = {"stiffness": stiffness, "smoothing": smoothing, "damping": damping, "stick_speed": stick_speed}
-    return geoms_in_contact(model, geoms, tau, mu, margin=margin, max_contacts=max_contacts, **how)
+    return geoms_in_contact(model, geoms, tau, mu, turning, margin=margin, max_contacts=max_contacts, **how)
 
 
 def geoms_in_contact(
@@ -79,12 +80,16 @@ def geoms_in_contact(
     geoms: Sequence[tuple[int, int]],
     tau,
     friction: Any = None,
+    turning: Any = None,
     *,
     margin: Any = 0.0,
     max_contacts: int = MAX_CONTACTS,
     **how: Any,
 ) -> tuple[BodyContact | ShapeContact, ...]:
-    """The same for c pairs of shapes by their places in the model's geometry; tau, friction and margin () or (c,)."""
+    """The same for c pairs of shapes by their places in the model's geometry.
+
+    tau, friction and margin are () or (c,), turning (2,) or (c,2).
+    """
     if not isinstance(max_contacts, int) or isinstance(max_contacts, bool) or max_contacts < 1:
         raise ModelError(f"max_contacts of contact is {max_contacts!r}; it must be an integer ≥ 1")
     kinds, one = model.topology.geom_types, np.ones(len(geoms))
@@ -98,6 +103,7 @@ def geoms_in_contact(
         own = [geoms[int(x)] for x in k]
         mu = None if friction is None else (friction * one)[k]
         same = {"margin": (margin * one)[k], "max_contacts": max_contacts, **how}
+        same["turning"] = None if turning is None else (turning * one[:, None])[k]
         if places:
             out.append(convex_contact(model, own, (tau * one)[k], mu, places=places, **same))
         else:

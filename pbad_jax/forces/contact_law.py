@@ -26,6 +26,7 @@ from pbad_jax.forces import surfaces
 from pbad_jax.forces.force import Guide, Instant, Load, Parts, in_parts
 from pbad_jax.forces.one_sided import Tangent, expected_force, led, no_tangent, one_sided
 from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb, ramp, smooth_coulomb
+from pbad_jax.forces.turning import Duals, no_turning, turning_friction
 from pbad_jax.math.small import identity_like, matmul, matvec, small_sum
 from pbad_jax.model.model import Model
 
@@ -116,18 +117,28 @@ def coulomb_friction(law: Any, N: jax.Array, n: jax.Array, V: jax.Array, guide: 
 
 
 def contact_load(contact: Any, at: Instant) -> Load:
-    """Of whatever has `conservative` and makes its normal forces and friction, each with its dual."""
+    """Of whatever has `conservative` and makes its normal forces and friction, each with its dual.
+
+    Its `pressing(at)` are N (c,), n (c,3) and links (c,1) or (c,2), of which friction against turning is made where it
+    has `turning`.
+    """
     normal, tangent = contact._normal(at)
     if contact.conservative:
-        return Load(point_forces=(normal,), dual=(tangent, None))
+        return Load(point_forces=(normal,), dual=(tangent, None, None))
     friction, sliding = contact._friction(at)
-    return Load(point_forces=(normal, friction), dual=(tangent, sliding))
+    if contact.turning is None:
+        return Load(point_forces=(normal, friction), dual=(tangent, sliding, None))
+    last = None if at.guide is None else at.guide.dual[2]
+    N, n, links = contact.pressing(at)
+    turning, spinning = turning_friction(contact, N, n, links, at, last)
+    return Load(point_forces=(normal, friction, turning), dual=(tangent, sliding, spinning))
 
 
-def contact_duals(contact: Any, model: Model, c: int | None = None) -> tuple[Tangent, Sliding | None]:
-    """A tangent and a sliding direction of c pairs or points, by default of all, before the first iterate."""
+def contact_duals(contact: Any, model: Model, c: int | None = None) -> tuple[Tangent, Sliding | None, Duals | None]:
+    """A tangent, and directions of sliding and turning, of c pairs or points, by default of all, at the beginning."""
     c, dtype = len(contact.links) if c is None else c, model.dtype
-    return no_tangent((c,), dtype), None if contact.conservative else no_sliding((c, 3), dtype)
+    sliding = None if contact.conservative else no_sliding((c, 3), dtype)
+    return no_tangent((c,), dtype), sliding, None if contact.turning is None else no_turning(c, dtype)
 
 
 def distances_at(at: Instant) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -148,7 +159,7 @@ def contact_parts(load, law: Any, places: dict, depths: list[jax.Array], at: Ins
     places, duals, acts = jax.tree.map(in_parts, (places, at.guide.dual, acts))
     places["stick_speed"] = jnp.broadcast_to(law.stick_speed, len(acts))
     still = Tangent(*(jnp.zeros_like(x) for x in duals[0]))
-    return Parts(load, places, jnp.any(acts, axis=1), duals, (still, duals[1]))
+    return Parts(load, places, jnp.any(acts, axis=1), duals, (still, *duals[1:]))
 
 
 def parameters(
@@ -181,6 +192,20 @@ def below(P: jax.Array, push: jax.Array, radius: jax.Array) -> jax.Array:
     return P - (radius / jnp.where(size > 0, size, 1.0))[:, None] * push
 
 
-def is_elastic(numbers: dict[str, np.ndarray]) -> bool:
+def is_elastic(numbers: dict[str, np.ndarray], turning: np.ndarray | None) -> bool:
     """Whether a contact with these parameters is conservative: without damping and friction."""
-    return not numbers["damping"].any() and not numbers["friction"].any()
+    return not numbers["damping"].any() and not numbers["friction"].any() and turning is None
+
+
+def turning_numbers(kind: str, turning: Any, c: int) -> np.ndarray | None:
+    """Torsional and rolling friction, (2,) or (c,2) m or None, as the field of c places; None where all are 0.
+
+    Raises:
+        ModelError: another shape, negative values.
+    """
+    if turning is None:
+        return None
+    both = np.asarray(turning, float)
+    if both.shape not in ((2,), (c, 2)) or not np.all(both >= 0):
+        raise ModelError(f"turning of {kind} is {turning!r:.60}; it must be (torsional, rolling) friction, m, each ≥ 0")
+    return np.broadcast_to(both, (c, 2)) if both.any() else None

@@ -50,6 +50,7 @@ from pbad_jax.forces.contact_law import (
     mobility_along,
     normal_force,
     parameters,
+    turning_numbers,
 )
 from pbad_jax.forces.convex import Convex
 from pbad_jax.forces.convex_shapes import convex_shapes, flatter
@@ -84,7 +85,7 @@ class Planes(NamedTuple):
     jax.tree_util.register_dataclass,
     data_fields=[
         *("points", "axes", "radius", "frame", "margin"),
-        *("stiffness", "width", "damping", "friction", "stick_speed"),
+        *("stiffness", "width", "damping", "friction", "stick_speed", "turning"),
     ],
     meta_fields=["links", "pairs", "most", "places", "at", "conservative"],
 )
@@ -114,6 +115,7 @@ class ShapeContact:
     pairs: tuple[tuple[int, int], ...]  # of shapes, the flatter one last
     most: int  # pairs and places at a time
     places: int  # of every pair, 1 or CORNERS
+    turning: jax.Array | None = None  # (c,2) m, torsional and rolling friction
     at: str = "step"
     conservative: bool = False
     dissipates = True
@@ -215,9 +217,9 @@ class ShapeContact:
         return self._met(jax.tree.map(lambda x: x[: self._slots], self._planes(model, at)))
 
     def _met(self, p: Planes) -> "_Met":
-        k, width, damping, mu = (x[p.pair] for x in (self.stiffness, self.width, self.damping, self.friction))
-        k = k / self.places
-        return _Met(p.links, p.u, p.reach, k, width, damping, mu, self.stick_speed, self.conservative)
+        own = (self.stiffness / self.places, self.width, self.damping, self.friction, self.turning)
+        k, width, damping, mu, turning = jax.tree.map(lambda x: x[p.pair], own)
+        return _Met(p.links, p.u, p.reach, k, width, damping, mu, turning, self.stick_speed, self.conservative)
 
     def _both(self, T: jax.Array, pair: jax.Array) -> tuple[Convex, Convex, jax.Array, jax.Array]:
         """The shapes of pairs (m,), and A as seen from B: R (m,3,3) and t (m,3) m."""
@@ -299,6 +301,7 @@ class _Met:
     width: jax.Array
     damping: jax.Array
     friction: jax.Array
+    turning: jax.Array | None
     stick_speed: jax.Array
     conservative: bool
 
@@ -336,12 +339,16 @@ class _Met:
         mobility = sum(mobility_along(at.guide, self.links[:, k], P[:, k], n) for k in range(2))
         return Led(expected, at.guide.dual[0], at.guide.rate, 1 / jnp.asarray(mobility))
 
+    def pressing(self, at: Instant) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """N and n at the start of the step, and the links; see `contact_load`."""
+        P = place(at.start.T, self.links, self.u)
+        return self.stiffness * ramp(self.reach - _distance(P), self.width)[1], P[:, 2], self.links[:, :2]
+
     def _friction(self, at: Instant) -> tuple[PointForces, Any]:
         """Where they touch at the start of the step, in the middle of the overlap."""
-        T, links = at.start.T, self.links[:, :2]
+        T, (N, n, links) = at.start.T, self.pressing(at)
         P = place(T, self.links, self.u)
-        n, depth = P[:, 2], self.reach - _distance(P)
-        N = self.stiffness * ramp(depth, self.width)[1]
+        depth = self.reach - _distance(P)
         middle = P[:, 0] - (self.reach - 0.5 * depth)[:, None] * n
         frames = T[links]
         inside = matvec(transpose(frames[..., :3]), middle[:, None] - frames[..., 3])
@@ -382,12 +389,14 @@ def convex_contact(
     smoothing=None,
     damping=1.0,
     stick_speed=1e-3,
+    turning=None,
 ) -> ShapeContact:
     """Of c pairs of shapes by their places in the model's geometry, each with one that is no sphere and no capsule.
 
     Args:
         model: the model. geoms: the pairs. tau: time constant, () or (c,) s. friction: (), (c,) or None.
-        places: 1 for pairs with a sphere, else CORNERS. margin: () or (c,) m. The others as in `contact_between`.
+        places: 1 for pairs with a sphere, else CORNERS. margin: () or (c,) m. turning: (2,) or (c,2) m. The others
+            as in `contact_between`.
     """
     t = model.topology
     pairs = [(i, j) if flatter(t.geom_types[j], t.geom_types[i]) else (j, i) for i, j in geoms]
@@ -399,6 +408,7 @@ def convex_contact(
     slip = model.geometry.friction[:, 0]
     mu = [max(slip[i], slip[j]) for i, j in pairs] if friction is None else friction
     numbers = parameters("contact_between", mass, tau, mu, stiffness, smoothing, damping, stick_speed)
+    turning = turning_numbers("contact_between", turning, len(pairs))
 
     leaf = checks.leaf(model.dtype)
     return ShapeContact(
@@ -416,5 +426,6 @@ def convex_contact(
         pairs=numbered,
         most=max_contacts,
         places=places,
-        conservative=is_elastic(numbers),
+        turning=None if turning is None else leaf(turning),
+        conservative=is_elastic(numbers, turning),
     )

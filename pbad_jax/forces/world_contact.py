@@ -24,6 +24,7 @@ from pbad_jax.forces.contact_law import (
     mobility_along,
     normal_force,
     parameters,
+    turning_numbers,
 )
 from pbad_jax.forces.contact_points import ContactPoints, check_points, contact_points
 from pbad_jax.forces.force import Instant, Load, PointForces, place
@@ -35,7 +36,7 @@ from pbad_jax.model.model import Model, check_model
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["surface", "u", "radius", "stiffness", "width", "damping", "friction", "stick_speed"],
+    data_fields=["surface", "u", "radius", "stiffness", "width", "damping", "friction", "stick_speed", "turning"],
     meta_fields=["links", "at", "conservative"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Contact:
     friction: jax.Array  # (c,) μ
     stick_speed: jax.Array  # () m/s
     links: tuple[int, ...]
+    turning: jax.Array | None = None  # (c,2) m, torsional and rolling friction
     at: str = "step"
     conservative: bool = False
     dissipates = True
@@ -119,11 +121,17 @@ class Contact:
         mobility = mobility_along(at.guide, np.asarray(self.links, int), place(at.start.T, self.links, self.u), n)
         return Led(expected, at.guide.dual[0], at.guide.rate, 1 / mobility)
 
+    def pressing(self, at: Instant) -> tuple[jax.Array, jax.Array, np.ndarray]:
+        """N and n at the start of the step, and the links; see `contact_load`."""
+        here = np.asarray(self.links, int)
+        d, n, _ = surfaces.slopes(self.surface, place(at.start.T, here, self.u))
+        return *elastic_normal_force(self, self.radius - d, n), here[:, None]
+
     def _friction(self, at: Instant) -> tuple[PointForces, Any]:
-        start, here = at.start, np.asarray(self.links, int)
-        d, n, _ = surfaces.slopes(self.surface, place(start.T, here, self.u))
-        N, n = elastic_normal_force(self, self.radius - d, n)
-        touching = -self.radius[:, None] * matvec(transpose(start.T[here][..., :3]), n)  # from the centre, in the link
+        N, n, links = self.pressing(at)
+        here = links[:, 0]
+        turned = transpose(at.start.T[here][..., :3])
+        touching = -self.radius[:, None] * matvec(turned, n)  # from the centre, in the link
         u = self.u + jnp.concatenate([touching, jnp.zeros_like(N)[:, None]], axis=-1)
         last = None if at.guide is None else at.guide.dual[1]
         law = coulomb_friction(self, N, n, place(at.V, here, u), at.guide, last)
@@ -149,6 +157,7 @@ def contact(
     damping: float = 1.0,
     friction: float | None = None,
     stick_speed: float = 1e-3,
+    turning: Any = None,
     at: str = "step",
 ) -> Contact:
     """The model's geometry against one surface of the world.
@@ -164,6 +173,8 @@ def contact(
         damping: χ in s/m; at an approach of 1/χ the force doubles, at a retreat of 1/χ it is gone.
         friction: μ; default that of the geometry.
         stick_speed: m/s below which friction is viscous.
+        turning: torsional and rolling friction, m, (2,) or (c,2) of every point: a torque of N times as much against
+            turning about the normal, and across it. Default none.
         at: "step", one implicit impulse a step, for large steps; "stages" for dt of a tenth of a bounce or less.
 
     Raises:
@@ -184,6 +195,7 @@ def contact(
     tau = checks.above_zero(time_constant, "time_constant of contact")
     mu = points.friction if friction is None else checks.number(friction, "friction of contact")
     numbers = parameters("contact", mass, tau, mu, stiffness, smoothing, damping, stick_speed)
+    turning = turning_numbers("contact", turning, len(mass))
 
     leaf = checks.leaf(model.dtype)
     return Contact(
@@ -192,8 +204,9 @@ def contact(
         radius=leaf(points.radius),
         **{k: leaf(x) for k, x in numbers.items()},
         links=tuple(points.links),
+        turning=None if turning is None else leaf(turning),
         at=at,
-        conservative=is_elastic(numbers),
+        conservative=is_elastic(numbers, turning),
     )
 
 

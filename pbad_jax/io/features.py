@@ -58,8 +58,7 @@ FEATURES = (
         "contact", ACTS, "the same with planes, spheres, capsules, cylinders, boxes and height fields of the world"
     ),
     Feature("contact", ACTS, "the same with all shapes of bodies that stand still"),
-    Feature("contact", ACTS, "masks, exclusions, pairs, friction, margins"),
-    Feature("contact", CARRIED, "torsional and rolling friction", "condim 4 and 6"),
+    Feature("contact", ACTS, "masks, exclusions, pairs, margins, friction, torsional and rolling too"),
     Feature("contact", CARRIED, "contact override", "o_solref and the like"),
     Feature("contact", CARRIED, "contact", "URDF files, which have no ground"),
     Feature("contact", CARRIED, "contact with the", "other shapes of the world"),

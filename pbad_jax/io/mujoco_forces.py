@@ -133,9 +133,9 @@ def _pairs_with_the_ground(m, d, pairs: list[int], place: dict[int, int], points
             left += _moves_at_all(m, _ends_of(m, p))
     makers: list[Maker] = []
     for (g, time), own in met.items():
-        friction = _laws_of_pairs(m, [p for p, _ in own]).friction
-        geoms = [h for _, h in own]
-        makers.append(functools.partial(_contact, _surface(m, d, g), geoms, friction, np.full(1, time), points))
+        law = _laws_of_pairs(m, [p for p, _ in own])
+        geoms, laws = [h for _, h in own], (law.friction, law.turning, np.full(1, time))
+        makers.append(functools.partial(_contact, _surface(m, d, g), geoms, *laws, points))
     return makers, left
 
 
@@ -172,9 +172,12 @@ def _ground_first(m, d, ends: tuple[int, int], place: dict[int, int]) -> tuple[i
 
 
 class _Laws(NamedTuple):
-    """Of every pair: friction, time constant in s, and the distance in m at which it begins."""
+    """Of every pair: friction, that against turning (torsional, rolling) in m, time constant in s, and the distance in
+    m at which it begins.
+    """
 
     friction: np.ndarray
+    turning: np.ndarray
     time: np.ndarray
     margin: np.ndarray
 
@@ -185,18 +188,18 @@ def _joined_laws(*parts: _Laws) -> _Laws:
 
 def _laws_of_pairs(m, pairs: list[int]) -> _Laws:
     """Explicit pairs have their own."""
-    friction = np.where(m.pair_dim[pairs] == 1, 0.0, m.pair_friction[pairs, 0])
+    friction, turning = _by_dimension(m.pair_dim[pairs], m.pair_friction[pairs][:, [0, 2, 3]])
     time = spring_time(m, m.pair_solref[pairs], m.pair_solimp[pairs])
-    return _Laws(friction, time, m.pair_margin[pairs] - _rule_of_margins()[1] * m.pair_gap[pairs])
+    return _Laws(friction, turning, time, m.pair_margin[pairs] - _rule_of_margins()[1] * m.pair_gap[pairs])
 
 
 def _laws_of_geoms(m, pairs: list[tuple[int, int]]) -> _Laws:
     """The others mix those of their geoms."""
     g, h = np.array(pairs, int).reshape(-1, 2).T
-    friction, time = _mixed(m, g, h)
+    friction, turning, time = _mixed(m, g, h)
     both, less = _rule_of_margins()
     margin = both(m.geom_margin[g], m.geom_margin[h])
-    return _Laws(friction, time, margin - less * both(m.geom_gap[g], m.geom_gap[h]))
+    return _Laws(friction, turning, time, margin - less * both(m.geom_gap[g], m.geom_gap[h]))
 
 
 @functools.cache
@@ -233,7 +236,7 @@ def _overlapping(m) -> int:
 
 
 def _between(geoms: list[tuple[int, int]], law: _Laws, most: int, model: Model) -> tuple[Force, ...]:
-    return geoms_in_contact(model, geoms, law.time, law.friction, margin=law.margin, max_contacts=most)
+    return geoms_in_contact(model, geoms, law.time, law.friction, law.turning, margin=law.margin, max_contacts=most)
 
 
 def _may_touch(m, g: int, others: np.ndarray) -> np.ndarray:
@@ -266,18 +269,26 @@ def _name(m, g: int) -> str:
     return repr(mujoco.mj_id2name(m, mujoco.mjtObj.mjOBJ_GEOM, g) or f"geom{g}")
 
 
-def _mixed(m, g, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Friction and time constant (s) of g with the others by MuJoCo's rules: priority, else max and mix."""
+def _mixed(m, g, others: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Friction, against turning too, and time constant (s) of g with the others by MuJoCo's rules: priority, else max
+    and mix.
+    """
     ahead = np.where(m.geom_priority[g] >= m.geom_priority[others], g, others)
     level = m.geom_priority[g] == m.geom_priority[others]
     condim = np.where(level, np.maximum(m.geom_condim[g], m.geom_condim[others]), m.geom_condim[ahead])
-    mu, mix, ref, imp = m.geom_friction[:, 0], m.geom_solmix, m.geom_solref, m.geom_solimp
-    friction = np.where(level, np.maximum(mu[g], mu[others]), mu[ahead])
+    mu, mix, ref, imp = m.geom_friction, m.geom_solmix, m.geom_solref, m.geom_solimp
+    friction = np.where(level[:, None], np.maximum(mu[g], mu[others]), mu[ahead])
     weight = (mix[g] + 1e-15) / (mix[g] + mix[others] + 2e-15)
     share = np.where(level, weight, (ahead == g) * 1.0)
     solref = np.where(level[:, None], mixed(ref[g], ref[others], share), ref[ahead])
     solimp = share[:, None] * imp[g] + (1 - share)[:, None] * imp[others]
-    return np.where(condim == 1, 0.0, friction), spring_time(m, solref, solimp)
+    return *_by_dimension(condim, friction), spring_time(m, solref, solimp)
+
+
+def _by_dimension(condim: np.ndarray, friction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of sliding, torsional, rolling friction (c,3) what condim (c,) lets act: on sliding (c,), on turning (c,2)."""
+    acts = np.array([[d > 1, d > 3, d > 5] for d in condim]).reshape(-1, 3)
+    return (acts * friction)[:, 0], (acts * friction)[:, 1:]
 
 
 def _surface(m, d, g: int):
@@ -305,14 +316,14 @@ def _surface(m, d, g: int):
     return None
 
 
-def _contact(surface, geoms: list[int], friction, time, points: dict[int, ContactPoints], model: Model):
+def _contact(surface, geoms: list[int], friction, turning, time, points: dict[int, ContactPoints], model: Model):
     for g in geoms:
         points[g] = points[g] if g in points else contact_points(model, geoms=[g])
     all_points = joined(*(points[g] for g in geoms))
-    mu = np.repeat(friction, [len(points[g].links) for g in geoms])
-    return contact(
-        model, surface, points=dataclasses.replace(all_points, friction=mu), time_constant=float(np.mean(time))
-    )
+    counts = [len(points[g].links) for g in geoms]
+    held = dataclasses.replace(all_points, friction=np.repeat(friction, counts))
+    turning = np.repeat(turning, counts, axis=0)
+    return contact(model, surface, points=held, turning=turning, time_constant=float(np.mean(time)))
 
 
 # --- equality constraints ----------------------------------------------------------------------------------

@@ -339,10 +339,6 @@ def _inactive(m, switches: set[str]) -> list[str]:
     out = [idle("equality constraints that start inactive", f" ({count})")] if count else []
     if "contact" in switches:
         return out
-    touches = (m.geom_contype | m.geom_conaffinity) != 0
-    turning = int(np.sum(touches & (m.geom_condim > 3))) + int(np.sum(np.asarray(m.pair_dim) > 3))
-    if turning:
-        out.append(idle("torsional and rolling friction", f" (condim 4 or 6 of {turning} geoms or pairs)"))
     if m.opt.enableflags & int(mujoco_module().mjtEnableBit.mjENBL_OVERRIDE):
         out.append(idle("contact override", " (o_solref, o_solimp, o_margin, o_friction)"))
     return out

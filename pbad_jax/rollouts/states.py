@@ -26,7 +26,6 @@ def states_of(model: Model, trajectory: Trajectory) -> State:
         >>> jax.vmap(lambda s: pbad.center_of_mass(arm, s))(pbad.states_of(arm, traj)).shape
         (2, 3)
     """
-
     check_model(model)
 
     def one(q: jax.Array, v: jax.Array, time: jax.Array) -> State:

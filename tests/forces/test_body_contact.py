@@ -72,9 +72,9 @@ def check_slopes(force: BodyContact, at, *, differences: bool = True) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_slopes(seed):
-    assert check_slopes(on_creature(), random_point(seed)) > 0.1
+@pytest.mark.parametrize(("seed", "turning"), [(0, None), (1, (0.7, 0.4)), (2, None)])
+def test_slopes(seed, turning):
+    assert check_slopes(on_creature(turning=turning), random_point(seed)) > 0.1
 
 
 @pytest.mark.slow

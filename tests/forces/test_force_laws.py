@@ -223,6 +223,7 @@ FORCES = {
     "InertiaBoxes, wind": (law("inertia_boxes", (1.2, 0.3, (0.5, -1.0, 0.2))), False),
     **{f"Contact, {s}": (functools.partial(touch, s), False) for s in SURFACES},
     "Contact, elastic": (lambda: touch("sphere", damping=0.0, friction=0.0), True),
+    "Contact, turning": (lambda: touch("sphere", turning=(0.7, 0.4)), False),
     "Contact, normal": (lambda: touch("sphere", friction=0.0), False),
     "PaperDrag": (lambda: forces.paper_drag(0.5), False),
     "PaperContact": (lambda: forces.paper_contact(creature(), 4.0, SURFACES["half_space"](), points=touching()), True),

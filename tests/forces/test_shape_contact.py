@@ -189,7 +189,8 @@ def on_creature() -> forces.ShapeContact:
         for k, name in enumerate(model.body_names)
     ]
     other = pbad.build_model(bodies, dtype=DTYPE)
-    (force,) = forces.contact_between(other, PAIRS, stiffness=20.0, smoothing=0.4, damping=0.6, stick_speed=0.3)
+    how = {"stiffness": 20.0, "smoothing": 0.4, "damping": 0.6, "stick_speed": 0.3, "turning": (0.7, 0.4)}
+    (force,) = forces.contact_between(other, PAIRS, **how)
     assert isinstance(force, forces.ShapeContact)
     by_name = [other.body_names[other.topology.body_link.index(l)] for l in force.links]
     links = tuple(model.topology.body_link[model.body_names.index(n)] for n in by_name)
