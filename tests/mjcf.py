@@ -9,6 +9,7 @@ from helpers import DTYPE, random_actuators, random_bodies
 import pbad_jax as pbad
 
 mujoco: Any = importlib.import_module("mujoco")  # has no types
+POLYNOMIALS = tuple(int(n) for n in mujoco.__version__.split(".")[:2]) >= (3, 7)  # whether MuJoCo has such springs
 
 
 def numbers(x) -> str:

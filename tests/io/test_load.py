@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from mechanics import joint_acceleration
+from mjcf import POLYNOMIALS
 
 import pbad_jax as pbad
 from pbad_jax import forces
@@ -25,7 +26,6 @@ from pbad_jax.kinematics import transforms
 from pbad_jax.math import rotations
 
 mujoco: Any = importlib.import_module("mujoco")  # it has no types
-POLYNOMIALS = tuple(int(n) for n in mujoco.__version__.split(".")[:2]) >= (3, 7)  # whether MuJoCo knows them
 pytestmark = pytest.mark.float64
 
 SEVERAL_JOINTS = """
