@@ -67,7 +67,7 @@ def test_another_dt_and_number_of_steps_compile_nothing(tmp_path):
         assert done.returncode == 0, done.stderr
         said = "are not kept" if "--no-cache" in more else f"are kept in {tmp_path / 'pbad_jax'} (--no-cache: not)"
         assert done.stderr.startswith(f"compiled programs {said}\n")
-        kept.append({p.name for p in tmp_path.rglob("*-cache") if p.name.startswith(("jit_run-", "jit__energies-"))})
+        kept.append({p.name for p in tmp_path.rglob("*-cache") if p.name.startswith(("jit_steps-", "jit__energies-"))})
     assert len(kept[0]) == 2 and kept[1] == kept[2] == kept[0]
 
 
