@@ -72,13 +72,14 @@ def test_balls_that_touch_turn_one_another_by_equal_and_opposite_torques():
 @pytest.mark.float64
 def test_gradients():
     """Of the spin at the end by both coefficients, against differences."""
+    model = ball()
+    contact = [f for f in model.forces if isinstance(f, forces.Contact)][0]
+    others = [f for f in model.forces if f is not contact]
 
     @jax.jit
     def spin(turning):
-        contact = [f for f in ball().forces if isinstance(f, forces.Contact)][0]
-        others = [f for f in ball().forces if f is not contact]
-        model = dataclasses.replace(ball(), forces=(*others, dataclasses.replace(contact, turning=turning[None])))
-        traj, _ = pbad.rollout(model, pbad.make_state(model, v=[0.1, 0, 0, 0, 1.0, 5.0]), n_steps=5, options=OPTIONS)
+        other = dataclasses.replace(model, forces=(*others, dataclasses.replace(contact, turning=turning[None])))
+        traj, _ = pbad.rollout(other, pbad.make_state(other, v=[0.1, 0, 0, 0, 1.0, 5.0]), n_steps=5, options=OPTIONS)
         return traj.v[-1, 4] + traj.v[-1, 5]
 
     x, e = jnp.asarray([0.004, 0.002]), 1e-6 * jnp.eye(2)
