@@ -100,7 +100,8 @@ def start(model: pbad.Model, seed: int = 0) -> pbad.State:
 
 
 CASES = [
-    slow("radau1", 1, "limb"), slow("radau2", 10, "touching"), slow("radau2", 100, "limb on the ground"),
+    slow("radau1", 10, "touching"), slow("radau2", 100, "limb on the ground"),
+    thorough("radau1", 1, "limb"), thorough("radau2", 10, "touching"),
     *(thorough(s, 10, "limb") for s in ("radau3", "dirk2", "dirk4", "variational")),
     *(thorough(f"legendre{K}", 10, "limb") for K in (2, 3, 4, 5)),
     *(thorough(s, 100, "limb") for s in ("radau1", "radau2", "radau3", "dirk2", "dirk4", "variational", "legendre3")),
