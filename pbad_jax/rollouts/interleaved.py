@@ -5,9 +5,12 @@ GPU) a lane whose iteration ends a step commits it and goes on with its next ste
 are served side by side; a slot whose trajectory is over takes the next one that waits. So the work is the sum of the
 iterations of all steps, and what a slot computes does not depend on the others.
 
-A commit takes kinematics and a mass matrix of all slots, so a pass goes on until a part of the slots is ready for one:
-COMMIT_FRACTION, or all, which is a step of every lane at a time. Schemes whose stages are solved in turn (step/leg.py)
-go from one to the next likewise, between commits. L-BFGS, whose iterations are loops of their own, solves all at once.
+A commit takes kinematics and a mass matrix of all slots, about what a pass takes. So those that are ready wait for more
+until they have wasted as much, COMMIT passes of all slots: where lanes are even, all are ready together, where they are
+not, nobody waits long, and it never costs more than twice the best schedule (as who rents skis until that has cost a
+pair). Or they wait for all, which is a step of every lane at a time. Schemes whose stages are solved in turn
+(step/leg.py) go from one to the next likewise, between commits. L-BFGS, whose iterations are loops of their own,
+solves all at once.
 """
 
 from typing import Any, NamedTuple
@@ -21,8 +24,7 @@ from pbad_jax.rollouts.lane import Drive, Programs, Slot, lane_of
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.step.options import Options
 
-# of the running slots; then they commit. More where a solve takes few iterations beside what a commit takes
-COMMIT_FRACTION = {"collocation": 0.25, "dirk": 0.6, "variational": 0.6}
+COMMIT = 1  # passes that a commit costs, about
 
 
 class _BatchState(NamedTuple):
@@ -65,14 +67,14 @@ def run(
     n, room = states.q.shape[0], rows if room is None else room
 
     lane = lane_of(model, axes, n, drive, dt, options)
-    lanes, fraction = lane.programs(), 1.0 if in_step else COMMIT_FRACTION[lane.scheme.kind]
+    lanes = lane.programs()
 
     def first_of(lane):
         return jax.tree.map(lambda x: x[jnp.minimum(lane, n - 1)], (states, carry))
 
     def commit(f: _BatchState) -> _BatchState:
         models, taken = lane.model_of(f.slots.flight.lane), f.slots.flight.lane < n
-        slots, passes, used = _until_ready(lanes, fraction, models, axes, taken, f.slots, f.passes, f.used)
+        slots, passes, used = _until_ready(lanes, in_step, models, axes, taken, f.slots, f.passes, f.used)
         old = slots.flight
         ready = _is_through(lanes, slots) & taken
         ended, stopped, parts, made = jax.vmap(lanes.end)(slots, ready)
@@ -122,38 +124,53 @@ def _is_through(lanes: Programs, slots: Slot) -> jax.Array:
     return (slots.solve.status != lm.RUNNING) & ~jax.vmap(lanes.goes_on)(slots)
 
 
-def _until_ready(lanes: Programs, fraction: float, models: Model, axes: Any, taken, slots: Slot, passes, used):
-    """Iterate all slots until enough of them can commit: the slots, all passes so far, and iterations of each."""
-    flying = jnp.sum(taken)
+def _until_ready(lanes: Programs, in_step: bool, models: Model, axes: Any, taken, slots: Slot, passes, used):
+    """Iterate all slots until it is time for a commit: the slots, all passes so far, and iterations of each.
 
-    def some_solved(c):
-        slots, passes, used = c
-        each = jax.vmap(lanes.iterated, (axes, 0, 0))
+    in_step: until all have solved all of a step.
+    """
+    flying, none = jnp.sum(taken), jnp.zeros((), jnp.int32)
+    each = jax.vmap(lanes.iterated, (axes, 0, 0))
+
+    def patient(wasted: jax.Array) -> jax.Array:
+        """Whether those that wait go on waiting, after so many passes of a slot."""
+        return jnp.ones((), bool) if in_step else wasted < COMMIT * flying
+
+    def through(slots: Slot) -> jax.Array:
+        return jnp.sum(_is_through(lanes, slots) & taken)
+
+    def some_solved(slots: Slot, passes, used):
+        """Pass by pass."""
 
         def go_on(c):
-            running = jnp.sum(c[0].status == lm.RUNNING)
-            return (running > 0) & (flying - running < fraction * flying)
+            return jnp.any(c[0].status == lm.RUNNING) & patient(c[1])
 
         def one(c):
-            s, passes, used = c
-            return each(models, slots, s), passes + 1, used + (s.status == lm.RUNNING)
+            s, wasted, passes, used = c
+            after = each(models, slots, s)
+            waiting = flying - jnp.sum(after.status == lm.RUNNING)
+            return after, (wasted + waiting).astype(jnp.int32), passes + 1, used + (s.status == lm.RUNNING)
 
-        s, passes, used = jax.lax.while_loop(go_on, one, (slots.solve, passes, used))
+        s, _, passes, used = jax.lax.while_loop(go_on, one, (slots.solve, none, passes, used))
         return slots._replace(solve=s), passes, used
 
     def waits(c):
-        through = jnp.sum(_is_through(lanes, c[0]) & taken)
-        return (through < flying) & (through < fraction * flying)
+        return (through(c[0]) < flying) & patient(c[1])
 
     def some_on(c):
-        slots, passes, used = some_solved(c)
+        """Stage by stage."""
+        slots, wasted, before, used = c
+        slots, passes, used = some_solved(slots, before, used)
         solved = (slots.solve.status != lm.RUNNING) & jax.vmap(lanes.goes_on)(slots)
         on = jax.vmap(lanes.advanced, (axes, 0))(models, slots)  # pyright: ignore[reportArgumentType]
-        return where(solved, on, slots), passes, used
+        slots = where(solved, on, slots)
+        wasted = wasted + (passes - before + 1) * through(slots)
+        return slots, wasted.astype(jnp.int32), passes, used
 
     if lanes.advanced is None:
-        return some_solved((slots, passes, used))
-    return jax.lax.while_loop(waits, some_on, (slots, passes, used))
+        return some_solved(slots, passes, used)
+    slots, _, passes, used = jax.lax.while_loop(waits, some_on, (slots, none, passes, used))
+    return slots, passes, used
 
 
 def where(wanted: jax.Array, new: Any, old: Any) -> Any:
