@@ -6,11 +6,10 @@ are served side by side; a slot whose trajectory is over takes the next one that
 iterations of all steps, and what a slot computes does not depend on the others.
 
 A commit takes kinematics and a mass matrix of all slots, about what a pass takes. So those that are ready wait for more
-until they have wasted as much, COMMIT passes of all slots: where lanes are even, all are ready together, where they are
-not, nobody waits long, and it never costs more than twice the best schedule (as who rents skis until that has cost a
-pair). Or they wait for all, which is a step of every lane at a time. Schemes whose stages are solved in turn
-(step/leg.py) go from one to the next likewise, between commits. L-BFGS, whose iterations are loops of their own,
-solves all at once.
+until they have wasted as much, COMMIT passes of all slots (as who rents skis until that has cost a pair): where lanes
+are even, all are ready together, where they are not, nobody waits long. Or they wait for all, which is a step of every
+lane at a time. Schemes whose stages are solved in turn (step/leg.py) go from one to the next likewise, between commits.
+L-BFGS, whose iterations are loops of their own, solves all at once.
 """
 
 from typing import Any, NamedTuple
