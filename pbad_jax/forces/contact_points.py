@@ -1,13 +1,14 @@
 """Which points of a model touch: from its geometry, once, in numpy."""
 
 import dataclasses
+import functools
 
 import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.math.rotations import rotation_numpy
-from pbad_jax.model.model import Model, check_model
+from pbad_jax.model.model import Mesh, Model, check_model
 
 RIM = 8  # points on each rim of a cylinder
 
@@ -186,8 +187,13 @@ def _of_shape(kind: str, size: np.ndarray, mesh, most: int) -> tuple[np.ndarray,
         grid = grid[np.any(grid != 0, axis=1)]
         return grid / np.linalg.norm(grid, axis=1, keepdims=True) * size, 0.0
     if kind == "mesh":
-        return spread(np.asarray(mesh.vertices, float), most), 0.0
+        return _of_mesh(mesh, most), 0.0
     return np.zeros((0, 3)), 0.0
+
+
+@functools.lru_cache(maxsize=64)  # many shapes have the same mesh
+def _of_mesh(mesh: Mesh, most: int) -> np.ndarray:
+    return spread(np.asarray(mesh.vertices, float), most)
 
 
 def spread(vertices: np.ndarray, most: int) -> np.ndarray:

@@ -8,12 +8,14 @@ from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.contact_points import spread
 from pbad_jax.math.rotations import rotation_numpy
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Mesh, Model
 
 KINDS = ("box", "mesh", "cylinder", "ellipsoid", "capsule", "sphere")  # the flatter ones first
 ROUND = ("sphere", "capsule")
 HULL_POINTS = 48  # of a mesh
-WAYS = 4096  # in which its hull is looked for
+WAYS = 2048  # in which hulls are compared
+MOVES = 16  # of the points that are kept
+COARSE = 1e-3  # of its size: how far outside a vertex must be where there are too many anyway
 
 
 class ConvexShapes(NamedTuple):
@@ -33,7 +35,13 @@ def convex_shapes(model: Model, geoms: list[int]) -> ConvexShapes:
         ModelError: a kind that has no inside, or a mesh without one.
     """
     t, g = model.topology, model.geometry
-    parts = [_shape(t.geom_types[i], g.size[i], t.geom_meshes[i], t.body_names[t.geom_bodies[i]]) for i in geoms]
+    hulls: dict[Mesh, np.ndarray] = {}  # of every mesh once
+    parts = []
+    for i in geoms:
+        mesh, body = t.geom_meshes[i], t.body_names[t.geom_bodies[i]]
+        if mesh is not None and mesh not in hulls:
+            hulls[mesh] = hull_points(np.asarray(mesh.vertices, float), body)
+        parts.append(_shape(t.geom_types[i], g.size[i], None if mesh is None else hulls[mesh], body))
     most = max(len(points) for points, _, _ in parts)
     points = np.stack([np.concatenate([p, np.repeat(p[:1], most - len(p), axis=0)]) for p, _, _ in parts])
     frame = np.stack([np.c_[rotation_numpy(g.quaternion[i]), g.position[i]] for i in geoms])
@@ -46,7 +54,7 @@ def flatter(a: str, b: str) -> bool:
     return KINDS.index(a) < KINDS.index(b)
 
 
-def _shape(kind: str, size: np.ndarray, mesh, body: str) -> tuple[np.ndarray, np.ndarray, float]:
+def _shape(kind: str, size: np.ndarray, hull: np.ndarray | None, body: str) -> tuple[np.ndarray, np.ndarray, float]:
     """Corners (V,3), semi-axes (3,) and radius."""
     middle, none = np.zeros((1, 3)), np.zeros(3)
     ends = np.array([[0, 0, size[1]], [0, 0, -size[1]]])
@@ -60,25 +68,65 @@ def _shape(kind: str, size: np.ndarray, mesh, body: str) -> tuple[np.ndarray, np
         return middle, np.array(size, float), 0.0
     if kind == "box":
         return np.array([[a, b, c] for a in (-1, 1) for b in (-1, 1) for c in (-1, 1)]) * size, none, 0.0
-    if kind == "mesh":
-        return hull_points(np.asarray(mesh.vertices, float), body), none, 0.0
+    if hull is not None:
+        return hull, none, 0.0
     raise ModelError(f"contact between bodies: a {kind} on body {body!r}; it must be one of {', '.join(KINDS)}")
 
 
 def hull_points(vertices: np.ndarray, body: str, most: int = HULL_POINTS) -> np.ndarray:
-    """At most `most` vertices of the convex hull, far from one another: those that are farthest in one of many ways.
+    """The vertices (n,3) of the convex hull, n ≤ `most`; of a hull with more of them, those that keep it nearly whole.
 
     Raises:
         ModelError: they lie in a plane.
     """
     checks.array(vertices, f"vertices of the mesh on {body!r}", "(V, 3) numbers")
-    extent = np.linalg.svd(vertices - vertices.mean(axis=0), compute_uv=False) if len(vertices) > 3 else np.zeros(3)
+    flat = ModelError(f"contact between bodies: the mesh on body {body!r} is flat; give it a volume, or a box")
+    if len(vertices) < 4:
+        raise flat
+    away = vertices - vertices.mean(axis=0)
+    _, extent, axes = np.linalg.svd(np.linalg.qr(away, mode="r"))
     if extent[-1] <= 1e-9 * max(extent[0], 1e-300):
-        raise ModelError(f"contact between bodies: the mesh on body {body!r} is flat; give it a volume, or a box")
+        raise flat
     if len(vertices) <= most:
         return vertices
+    wide = away @ axes.T * (np.sqrt(len(vertices)) / extent)  # the same in all directions
+    corners = vertices[_corners(wide, f"Qt W{COARSE}")]
+    return _telling(corners if len(corners) > most else vertices[_corners(wide, "Qt")], most)
+
+
+def _corners(points: np.ndarray, how: str = "Qt") -> np.ndarray:
+    """Which points (n,3) are the vertices of their hull; `how` is for Qhull, see http://www.qhull.org."""
+    from scipy.spatial import ConvexHull  # here, because it takes a while and few models need it
+
+    return ConvexHull(points, qhull_options=how).vertices
+
+
+def _telling(corners: np.ndarray, most: int) -> np.ndarray:
+    """At most `most` of the corners (n,3) of a hull, so that the hull of these is nearly the whole.
+
+    A hull lacks in a direction as much as its support function is too small. Tried are: corners far from one another;
+    again and again the one that is lacked most, which suits flat hulls; and these moved a few times, each to the middle
+    of the directions in which it is the farthest, which suits round ones. The best is taken.
+    """
+    if len(corners) <= most:
+        return corners
+    ways = _ways()
+    along = corners @ ways
+    whole, farthest = along.max(axis=0), along.argmax(axis=0)
+    chosen = [int(farthest[0])]
+    while len(chosen) < most:
+        chosen.append(int(farthest[np.argmax(whole - along[chosen].max(axis=0))]))
+    tried = [spread(corners, most), corners[chosen]]
+    for _ in range(MOVES):
+        owner = (tried[-1] @ ways).argmax(axis=0)
+        middle = np.stack([ways[:, owner == i].sum(axis=1) for i in range(len(tried[-1]))], axis=1)
+        tried.append(corners[np.unique((corners @ middle).argmax(axis=0))])
+    return min(tried, key=lambda some: np.max(whole - (some @ ways).max(axis=0)))
+
+
+def _ways() -> np.ndarray:
+    """Directions (3,WAYS), evenly over the sphere."""
     k = np.arange(WAYS) + 0.5
     z, turn = 1 - 2 * k / WAYS, np.pi * (1 + 5**0.5) * k
     level = np.sqrt(1 - z * z)
-    ways = np.stack([level * np.cos(turn), level * np.sin(turn), z])
-    return spread(vertices[np.unique(np.argmax(vertices @ ways, axis=0))], most)
+    return np.stack([level * np.cos(turn), level * np.sin(turn), z])

@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import re
 from pathlib import Path
 from xml.parsers import expat
 
@@ -10,6 +11,9 @@ import numpy as np
 from pbad_jax.io.safety import MAX_BYTES
 from pbad_jax.model.model import Mesh
 
+_VERTEX = re.compile(r"^[ \t]*v[ \t]+(\S+)[ \t]+(\S+)[ \t]+(\S+)", re.MULTILINE)
+_FACE = re.compile(r"^[ \t]*f[ \t]", re.MULTILINE)
+_TRIANGLE = re.compile(r"^[ \t]*f[ \t]+(\d+)(?:/\S*)?[ \t]+(\d+)(?:/\S*)?[ \t]+(\d+)(?:/\S*)?[ \t]*$", re.MULTILINE)
 COLLADA = ("trimesh", "collada")  # the packages that read it
 
 
@@ -59,9 +63,18 @@ def _read_stl(data: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _read_obj(data: bytes) -> tuple[np.ndarray, np.ndarray]:
+    text = "\n".join(data.decode("utf-8", "replace").splitlines())
+    faces = _TRIANGLE.findall(text)
+    if len(faces) != len(_FACE.findall(text)):  # polygons, numbers counted from the end
+        return _read_obj_by_lines(text)
+    vertices = _VERTEX.findall(text)
+    return np.array(vertices, np.float32).reshape(-1, 3), np.array(faces, np.int32).reshape(-1, 3) - np.int32(1)
+
+
+def _read_obj_by_lines(text: str) -> tuple[np.ndarray, np.ndarray]:
     vertices: list[list[str]] = []
     faces: list[tuple[int, int, int]] = []
-    for line in data.decode("utf-8", "replace").splitlines():
+    for line in text.splitlines():
         words = line.split()
         if not words:
             continue

@@ -16,6 +16,7 @@ from helpers import DTYPE, TOL, assert_close, assert_refused
 import pbad_jax as pbad
 from pbad_jax import Body, Geom, Joint, forces
 from pbad_jax.forces import convex
+from pbad_jax.forces import convex_shapes as convex_shapes_module
 from pbad_jax.forces.convex_shapes import KINDS, convex_shapes, hull_points
 from pbad_jax.forces.force import place
 from pbad_jax.forces.shape_contact import CORNERS, _touching
@@ -417,14 +418,72 @@ def test_margins_of_files_are_mujocos():
 # --- wrong input -----------------------------------------------------------------------------------------
 
 
-def test_a_hull_keeps_its_corners():
-    """Of a cube with a thousand points inside, the corners; of a ball at most as many as asked for."""
+def on_a_ball(n: int, seed: int = 0) -> np.ndarray:
+    """Directions (n,3)."""
+    x = np.random.default_rng(seed).normal(size=(n, 3))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def lacking(vertices: np.ndarray, kept: np.ndarray) -> float:
+    """By how much (m) the hull of the kept points falls short of that of all, at most."""
+    ways = on_a_ball(20000, seed=1).T
+    return float(np.max((vertices @ ways).max(axis=0) - (kept @ ways).max(axis=0)))
+
+
+CUBE = np.array(list(itertools.product((-1, 1), repeat=3)), float)
+
+
+@pytest.mark.parametrize("size", [(1, 1, 1), (1, 0.3, 1e-3), (1e-6, 1e-6, 1)])
+def test_a_hull_of_few_corners_is_exact(size):
+    """Of a box with a thousand points inside and on its faces, of a polytope in which every corner is repeated."""
     rng = np.random.default_rng(0)
-    cube = np.array(list(itertools.product((-1, 1), repeat=3)), float)
-    found = hull_points(np.concatenate([rng.uniform(-0.9, 0.9, (1000, 3)), cube]), "b")
-    assert {*map(tuple, found)} == {*map(tuple, cube)}
-    ball = rng.normal(size=(2000, 3))
-    assert len(hull_points(ball / np.linalg.norm(ball, axis=1, keepdims=True), "b")) == 48
+    inside, faces = rng.uniform(-0.9, 0.9, (1000, 3)), rng.uniform(-0.9, 0.9, (600, 3))
+    faces[np.arange(600), np.arange(600) % 3] = np.sign(faces[np.arange(600), np.arange(600) % 3])
+    found = hull_points(np.concatenate([inside, CUBE, faces, CUBE]) * size, "b")
+    assert {*map(tuple, found)} == {*map(tuple, CUBE * size)}
+    stone = on_a_ball(48)
+    found = hull_points(np.repeat(stone, 7, axis=0) * size, "b")
+    assert {*map(tuple, found)} == {*map(tuple, stone * size)}
+
+
+@pytest.mark.parametrize(
+    "size, most",  # what 48 points of the hull's extremes in 4096 directions, far from one another, lacked
+    [
+        ((1, 1, 1), 0.092),
+        ((1, 0.7, 0.1), 0.051),
+        ((1, 0.7, 0.01), 0.0091),
+        ((1, 0.7, 1e-4), 0.0071),
+        ((1, 0.02, 0.02), 0.006),
+    ],
+)
+def test_a_hull_of_many_corners_is_kept_nearly_whole(size, most):
+    """A ball, flat ellipsoids, a needle: no worse than a search in 4096 directions, which misses the rims of flat ones."""
+    vertices = on_a_ball(2000) * size
+    found = hull_points(vertices, "b")
+    assert 40 <= len(found) <= 48 and {*map(tuple, found)} <= {*map(tuple, vertices)}
+    assert lacking(vertices, found) <= most
+
+
+def test_a_corner_that_hardly_stands_out_is_kept_where_there_is_room():
+    vertices = np.concatenate([CUBE, [[0, 0, 1 + 1e-5]], np.random.default_rng(0).uniform(-0.9, 0.9, (100, 3))])
+    assert (0, 0, 1 + 1e-5) in {*map(tuple, hull_points(vertices, "b"))}
+
+
+@pytest.mark.parametrize(
+    "vertices", [CUBE[:3], CUBE * (1, 1, 0), CUBE * (0, 0, 1), np.ones((60, 3)), CUBE * (1, 1, 1e-11)]
+)
+def test_a_mesh_without_a_volume_has_no_hull(vertices):
+    """A triangle, a plate, a needle, one point, a plate of rounding's thickness."""
+    with pytest.raises(pbad.ModelError, match="the mesh on body 'b' is flat"):
+        hull_points(np.repeat(vertices, 9, axis=0), "b")
+
+
+def test_a_mesh_of_many_shapes_is_looked_at_once(monkeypatch):
+    looked = []
+    monkeypatch.setattr(convex_shapes_module, "hull_points", lambda v, body: looked.append(body) or v)
+    same = [Body(f"b{k}", 1.0, inertia=np.eye(3), joints=[Joint("free")], geoms=[geom("mesh")]) for k in range(3)]
+    assert convex_shapes(pbad.build_model(same), [0, 1, 2]).points.shape == (3, len(STONE), 3)
+    assert looked == ["b0"]
 
 
 @functools.cache
