@@ -16,6 +16,7 @@ from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
 from pbad_jax.errors import ModelFileError
+from pbad_jax.io import packages
 
 MAX_BYTES = 64 * 2**20  # all files of one model together, and any one mesh
 MAX_ELEMENTS = 100_000
@@ -278,13 +279,15 @@ class Roots:
     A model may come from a stranger, and what it names ends up in animations and messages: it gets nothing that was
     not given with it. Packages of robots often have their meshes beside the model's folder, though, as `../meshes`:
     from such a folder, by the names of MESH_FOLDERS, it may take meshes too, by their suffixes. The folder must be
-    there itself, no link to another, and not below the root of the file system.
+    there itself, no link to another, and not below the root of the file system. And where the model is part of a
+    package it may take the models and meshes of that, see packages.py.
     """
 
     def __init__(self, folder: Path | None, package_dirs: Iterable[str | os.PathLike] = ()):
         self.folder = None if folder is None else folder.resolve()
         self.packages = [Path(p).resolve() for p in package_dirs]
         self.allowed = ([] if self.folder is None else [self.folder]) + self.packages
+        self.own_package = None if self.folder is None else packages.package_of(self.folder)
 
     def _beside(self) -> list[Path]:
         """The folders of meshes beside the model's."""
@@ -325,7 +328,7 @@ class Roots:
                 f"{node.where}: the path {cut(written, 200)!r} has nothing to be relative to, because the model "
                 "is text: load it from a file, or pass package_dirs=(folder,)"
             )
-        return self._inside(base / written, self.allowed + more, written, node)
+        return self._inside(base / written, self.allowed + more, written, node, self.own_package)
 
     def package(self, written: str, node: Node) -> Path | None:
         """The real path of `package://NAME/...` (or `model://`), None where no such package is found.
@@ -361,16 +364,18 @@ class Roots:
                 return (p / name).resolve()
         return None
 
-    def _inside(self, path: Path, allowed: list[Path], written: str, node: Node) -> Path:
+    def _inside(self, path: Path, allowed: list[Path], written: str, node: Node, also: Path | None = None) -> Path:
         try:
             real = Path(os.path.realpath(path))
         except (OSError, ValueError):
             real = None
-        if real is None or not any(real.is_relative_to(root) for root in allowed):
+        inside = real is not None and any(real.is_relative_to(root) for root in allowed)
+        if real is None or not (inside or (also is not None and packages.given(real, also))):
             raise ModelFileError(
                 f"{node.where}: the path {cut(written, 200)!r} leads outside "
-                f"{', '.join(map(str, allowed)) or 'every folder'}. "
-                "Move the file there, or allow another folder: package_dirs=(folder,), or --package-dir."
+                f"{', '.join(map(str, allowed)) or 'every folder'}. Move the file there, or allow another folder: "
+                "package_dirs=(folder,), or --package-dir. Without that, ../ reaches the models and meshes of the "
+                "model's own package: a folder above it with package.xml, pyproject.toml, setup.py or __init__.py."
             )
         real.exists()  # or OSError: whoever takes the path can ask it
         return real

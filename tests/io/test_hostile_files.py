@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import pathlib
 import random
 import warnings
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 import pbad_jax as pbad
-from pbad_jax.io import safety
+from pbad_jax.io import packages, safety
 
 pytestmark = pytest.mark.float64
 
@@ -489,6 +490,87 @@ def test_meshes_may_lie_beside_the_model(house):
     elsewhere = written(house, WITH_MESH.replace("a.stl", "../secret/a.obj"))
     refused(elsewhere, "leads outside")
     assert pbad.load(elsewhere, package_dirs=house / "secret").topology.geom_types == ("mesh",)
+
+
+# --- the model's own package -------------------------------------------------------------------------------
+
+PART = "<mujocoinclude><worldbody><body><joint/><geom type='mesh' mesh='a'/></body></worldbody></mujocoinclude>"
+SHARED = """<mujoco><compiler meshdir="../"/><include file="../objects/part.xml"/>
+<asset><mesh name="a" file="objects/meshes/a.obj"/></asset></mujoco>"""
+
+
+@pytest.fixture
+def package(tmp_path):
+    """The layout of Metaworld: models in sawyer_xyz, parts and meshes in objects, and a secret beside the package."""
+    top = tmp_path / "world" / "parts"
+    (top / "objects" / "meshes").mkdir(parents=True)
+    (top / "sawyer_xyz").mkdir()
+    (top / "objects" / "part.xml").write_text(PART)
+    (top / "objects" / "meshes" / "a.obj").write_text(PYRAMID)
+    (top / "sawyer_xyz" / "m.xml").write_text(SHARED)
+    (tmp_path / "part.xml").write_text(PART)
+    (top / ".git").mkdir()
+    (top / ".git" / "part.xml").write_text(PART)
+    (top / "notes.txt").write_text(PART)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        "world/parts/package.xml",
+        "world/pyproject.toml",
+        "world/setup.py",
+        "world/__init__.py",
+        "world-2.0.dist-info/RECORD",
+    ],
+)
+def test_files_of_the_models_own_package(package, sign):
+    model = package / "world" / "parts" / "sawyer_xyz" / "m.xml"
+    refused(model, "../objects/part.xml", "leads outside", "package_dirs", "pyproject.toml")
+    (package / sign).parent.mkdir(exist_ok=True)
+    (package / sign).write_text("")
+    assert pbad.load(model).topology.geom_types == ("mesh",)
+    for escape in ("../../../part.xml", "../.git/part.xml", "../notes.txt", "../link.xml", "/etc/passwd"):
+        link = package / "world" / "parts" / "link.xml"
+        if not link.is_symlink():
+            link.symlink_to(package / "part.xml")
+        model.write_text(SHARED.replace("../objects/part.xml", escape))
+        refused(model, escape, "leads outside")
+
+
+def test_a_folder_of_assets_is_one_package(package):
+    (package / "world" / "parts").rename(package / "world" / "assets")
+    assert pbad.load(package / "world" / "assets" / "sawyer_xyz" / "m.xml").topology.geom_types == ("mesh",)
+
+
+def test_a_python_package_counts_with_the_one_around_it(package):
+    for folder in ("world", "world/parts", "world/parts/sawyer_xyz"):
+        (package / folder / "__init__.py").write_text("")
+    assert packages.package_of(package / "world" / "parts" / "sawyer_xyz") == package / "world"
+    (package / "world" / "parts" / "__init__.py").unlink()
+    assert packages.package_of(package / "world" / "parts" / "sawyer_xyz") == package / "world"
+
+
+@pytest.mark.parametrize("sign", ["package.xml", "pyproject.toml", "__init__.py"])
+def test_what_was_planted_above_makes_no_package(package, sign, monkeypatch):
+    """In home, above home, in a folder right below the root, far away, or as a link."""
+    folder = package / "world" / "parts" / "sawyer_xyz"
+    (package / sign).write_text("")
+    for home in (package, package / "home", package / "world" / "home"):
+        monkeypatch.setenv("HOME", str(home))
+        refused(folder / "m.xml", "leads outside")
+    monkeypatch.setenv("HOME", "/nonexistent")
+    assert packages.package_of(folder) == package
+    (package / sign).unlink()
+    (package / "elsewhere").write_text("")
+    (package / "world" / sign).symlink_to(package / "elsewhere")
+    refused(folder / "m.xml", "leads outside")
+    is_file = pathlib.Path.is_file
+    for place in ("/", "/tmp", "/home", "/srv"):
+        planted = pathlib.Path(place) / sign
+        monkeypatch.setattr(pathlib.Path, "is_file", lambda self, own=planted: self == own or is_file(self))
+        assert packages.package_of(pathlib.Path(place) / "robot" / "model") is None
 
 
 def test_meshes_that_lie_or_are_missing(house):
