@@ -94,7 +94,9 @@ def load(source, *, floating_base=False, unsupported="error", package_dirs=(), b
         unsupported: "error" refuses a file with features that would change the motion and that are not there;
             "warn" leaves them out and returns a report.
         package_dirs: folders from which meshes and includes may be read, and in which the packages of `package://`
-            are looked up, besides the model's own. Meshes may also lie in a usual folder beside that: `../meshes`.
+            are looked up, besides the model's own. Meshes may also lie in a usual folder beside that: `../meshes`;
+            and `../` reaches the models and meshes of the package that the file is part of, a folder above it with
+            package.xml, pyproject.toml, setup.py or `__init__.py`, or called assets.
         body_contact: whether bodies touch one another, as the file says. Where that does not matter, False makes
             steps cheaper and compiling quicker; the ground stays.
         dtype: float32 or float64, as in `build_model`.
@@ -162,7 +164,7 @@ def _load(
     has_control = ["ctrl" in n.attrib for n in prepared.root.walk() if n.tag == "key"]
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused by its name later
-            converted = mujoco_model.convert(mj_model, prepared.shapes, has_control)
+            converted = mujoco_model.convert(mj_model, prepared.shapes, has_control, prepared.inertials)
     except mjcf.mujoco_module().FatalError as e:
         raise ModelFileError(
             f"{root.file}: MuJoCo compiles it, but cannot compute with it at qpos0 ({cut(str(e))}): look for sizes and "

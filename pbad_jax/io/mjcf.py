@@ -7,7 +7,9 @@ import dataclasses
 import functools
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from pbad_jax.builders.descriptions import Geom
 from pbad_jax.errors import ModelFileError, UnsupportedFeatureError
@@ -63,6 +65,14 @@ def mujoco_module() -> Any:
     return mujoco
 
 
+class Inertial(NamedTuple):
+    """Mass (kg), centre of mass (3,) m and inertia about it (3,3) kg m², in the link's axes."""
+
+    mass: float
+    com: np.ndarray
+    inertia: np.ndarray
+
+
 @dataclasses.dataclass
 class Prepared:
     """A document ready for MuJoCo's compiler, and what is already known of it."""
@@ -73,6 +83,7 @@ class Prepared:
     inactive: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     shapes: dict[str, list[Geom]] | None = None  # URDF: the geoms of each link
+    inertials: dict[str, Inertial] | None = None  # URDF: of each link
     mimics: list[tuple[str, str, float, float]] = dataclasses.field(default_factory=list)  # URDF, see `urdf._mimic`
 
 

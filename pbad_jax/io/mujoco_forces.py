@@ -103,7 +103,8 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
             lost.append(idle("contact with the", f" {kind} {_name(m, g)}"))
             continue
         on = [place[h] for h in partners]
-        makers.append(functools.partial(_contact, surface, on, *_mixed(m, g, partners), points))
+        law = _laws_of_geoms(m, [(int(g), int(h)) for h in partners])
+        makers.append(functools.partial(_contact, surface, on, law, points))
     chosen = [p for p, ends in enumerate(named) if _can_meet(m, ends, place)]
     pairs, masked = [named[p] for p in chosen], _pairs(m, solid, explicit)
     if pairs or masked or held:
@@ -121,21 +122,21 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
 
 
 def _pairs_with_the_ground(m, d, pairs: list[int], place: dict[int, int], points: dict) -> tuple[list[Maker], int]:
-    """Explicit pairs with a surface that stands still, one force for all of a surface and stiffness; those left."""
-    met: dict[tuple[int, float], list[tuple[int, int]]] = {}
+    """Explicit pairs with a surface that stands still, one force for all of a surface; those left."""
+    met: dict[int, list[int]] = {}
+    geoms: dict[int, list[int]] = {}
     left = 0
     for p in pairs:
         ends = _ground_first(m, d, _ends_of(m, p), place)
         if ends is not None:
-            time = float(spring_time(m, m.pair_solref[p], m.pair_solimp[p])[0])
-            met.setdefault((ends[0], time), []).append((p, place[ends[1]]))
+            met.setdefault(ends[0], []).append(p)
+            geoms.setdefault(ends[0], []).append(place[ends[1]])
         else:
             left += _moves_at_all(m, _ends_of(m, p))
-    makers: list[Maker] = []
-    for (g, time), own in met.items():
-        law = _laws_of_pairs(m, [p for p, _ in own])
-        geoms, laws = [h for _, h in own], (law.friction, law.turning, np.full(1, time))
-        makers.append(functools.partial(_contact, _surface(m, d, g), geoms, *laws, points))
+    makers: list[Maker] = [
+        functools.partial(_contact, _surface(m, d, g), geoms[g], _laws_of_pairs(m, own), points)
+        for g, own in met.items()
+    ]
     return makers, left
 
 
@@ -248,10 +249,11 @@ def _may_touch(m, g: int, others: np.ndarray) -> np.ndarray:
 
 
 def _related(m, g: int, others: np.ndarray) -> np.ndarray:
-    """Rigidly joined, or parent and child: these do not touch."""
+    """Rigidly joined, or parent and child unless the file says otherwise: these do not touch."""
     above = joined_to(m)[m.body_parentid]
     i, j = joined_to(m)[m.geom_bodyid[g]], joined_to(m)[m.geom_bodyid[others]]
-    return (i == j) | (above[i] == j) | (above[j] == i)
+    near = m.opt.disableflags & int(mujoco_module().mjtDisableBit.mjDSBL_FILTERPARENT) == 0
+    return (i == j) | (near & ((above[i] == j) | (above[j] == i)))
 
 
 def _pairs(m, geoms: np.ndarray, named: set[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -316,14 +318,19 @@ def _surface(m, d, g: int):
     return None
 
 
-def _contact(surface, geoms: list[int], friction, turning, time, points: dict[int, ContactPoints], model: Model):
+def _contact(surface, geoms: list[int], law: _Laws, points: dict[int, ContactPoints], model: Model):
+    """The points of shapes against a surface, each shape with its own law; a margin makes its points larger."""
     for g in geoms:
         points[g] = points[g] if g in points else contact_points(model, geoms=[g])
     all_points = joined(*(points[g] for g in geoms))
     counts = [len(points[g].links) for g in geoms]
-    held = dataclasses.replace(all_points, friction=np.repeat(friction, counts))
-    turning = np.repeat(turning, counts, axis=0)
-    return contact(model, surface, points=held, turning=turning, time_constant=float(np.mean(time)))
+    friction, turning, time, margin = (np.repeat(x, counts, axis=0) for x in law)
+    radius = np.maximum(all_points.radius + margin, 0)
+    held = dataclasses.replace(all_points, friction=friction, radius=radius)
+    made = contact(model, surface, points=held, turning=turning, time_constant=1.0)
+    leaf = checks.leaf(model.dtype)
+    k, width = (np.asarray(x, float) for x in (made.stiffness, made.width))
+    return dataclasses.replace(made, stiffness=leaf(k / time**2), width=leaf(width * time**2))
 
 
 # --- equality constraints ----------------------------------------------------------------------------------
@@ -411,8 +418,10 @@ def _weld(body: str, other: str | None, tau: float, model: Model):
     moments = [S for S in (carried(model, l) for l in sides) if S is not None]
     S = min(moments, key=lambda S: S[3, 3])
     centre, spread = S[:3, 3] / S[3, 3], np.trace(S[:3, :3]) / S[3, 3]
-    T = reference_transforms(model)[link]
-    lever = np.sqrt(max(spread - centre @ centre, 1e-6))  # of at least a millimetre
+    places = reference_transforms(model)
+    T = places[link]
+    least = 1e-3 * (np.linalg.norm(np.ptp(places[:, :, 3], axis=0)) or 1.0)  # of the model's size
+    lever = max(np.sqrt(max(spread - centre @ centre, 0.0)), least)
     return weld(model, body, other, point=T[:, :3].T @ (centre - T[:, 3]), lever=lever, time_constant=tau)
 
 

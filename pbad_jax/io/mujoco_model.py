@@ -13,9 +13,9 @@ import numpy as np
 from pbad_jax.builders.actuators import Actuator
 from pbad_jax.builders.descriptions import Body, Geom, Joint
 from pbad_jax.forces import gravity_compensation, joint_polynomial
-from pbad_jax.io import mujoco_forces, mujoco_sensors, mujoco_sites, mujoco_tendons
+from pbad_jax.io import left_over, mujoco_forces, mujoco_sensors, mujoco_sites, mujoco_tendons
 from pbad_jax.io.features import idle, refused
-from pbad_jax.io.mjcf import mujoco_module
+from pbad_jax.io.mjcf import Inertial, mujoco_module
 from pbad_jax.io.mujoco_softness import spring_time
 from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.keyframes import Keyframe
@@ -37,16 +37,24 @@ class Converted:
     forces: list[mujoco_forces.Maker]  # (model) -> force or forces, what needs the finished model
 
 
-def convert(m, shapes: dict[str, list[Geom]] | None = None, has_control: Sequence[bool] = ()) -> Converted:
+def convert(
+    m,
+    shapes: dict[str, list[Geom]] | None = None,
+    has_control: Sequence[bool] = (),
+    inertials: dict[str, Inertial] | None = None,
+) -> Converted:
     """Read a compiled mjModel, once, in float64.
 
     Args:
         m: mujoco.MjModel.
         shapes: geoms by body name, to take instead of the model's own.
         has_control: of every keyframe whether the file gives it one.
+        inertials: by body name, to take instead of the model's own.
     """
     names = _Names(m)
     switches = _disabled(m)
+    driving = left_over.drop_what_drives(m, names)
+    unread, in_part = left_over.unread(m, names, "contact" in switches)
     if shapes is None:
         geoms, order = _geoms(m)
     else:
@@ -55,6 +63,9 @@ def convert(m, shapes: dict[str, list[Geom]] | None = None, has_control: Sequenc
     kept = [names.actuator.index(a.name) for a in actuators]
     soft = None if shapes is None else Joint.limit_time_constant  # a URDF says nothing of how soft its limits are
     bodies = [_body(m, i, names, switches, geoms.get(i, []), soft) for i in range(1, m.nbody)]
+    if inertials is not None:
+        own = [inertials[names.mujoco_body(i)] for i in range(1, m.nbody)]
+        bodies = [dataclasses.replace(b, **x._asdict()) for b, x in zip(bodies, own)]
     seen, unseen = mujoco_sensors.sensors(m, names, {a.name for a in actuators})
     arguments = {
         "actuators": actuators,
@@ -69,9 +80,9 @@ def convert(m, shapes: dict[str, list[Geom]] | None = None, has_control: Sequenc
     tied, untied = mujoco_forces.equalities(m, names, "equality" in switches)
     pulled, unpulled = mujoco_tendons.tendons(m, names, switches)
     wet, dry = mujoco_forces.fluids(m, {"spring", "damper"} <= switches)  # MuJoCo's way of switching it off
-    unsupported = untied + dry + unpulled + _unsupported(m, names, switches) + lost
+    unsupported = driving + untied + dry + unpulled + _unsupported(m, names, switches) + lost + unread
     made = touch + tied + wet + pulled + _passive(m, names, switches)
-    return Converted(bodies, arguments, unsupported, _inactive(m, switches) + no_touch + unseen, [], made)
+    return Converted(bodies, arguments, unsupported, _inactive(m, switches) + no_touch + unseen + in_part, [], made)
 
 
 class _Names:
@@ -178,10 +189,17 @@ def _joint(m, j: int, names: _Names, switches: set[str], soft: float | None) -> 
         damping=0.0 if "damper" in switches else float(m.dof_damping[v]),
         armature=float(m.dof_armature[v]),
         friction_loss=0.0 if "frictionloss" in switches else float(m.dof_frictionloss[v]),
-        range=tuple(map(float, m.jnt_range[j])) if limited else None,
+        range=_within_margin(m, j, kind) if limited else None,
         limit_time_constant=float(spring_time(m, m.jnt_solref[j], m.jnt_solimp[j])[0]) if soft is None else soft,
         effort=_effort(m, j) if scalar else None,
     )
+
+
+def _within_margin(m, j: int, kind: str) -> tuple[float, float]:
+    """The range of a joint, whose ends begin to act a margin before them, at most near its middle."""
+    low, high = map(float, m.jnt_range[j])
+    margin = min(float(m.jnt_margin[j]), 0.49 * (high - low))
+    return (low, high - margin) if kind == "ball" else (low + margin, high - margin)
 
 
 def _effort(m, j: int) -> float | None:
@@ -297,6 +315,7 @@ def _unsupported(m, names: _Names, switches: set[str]) -> list[str]:
     out += [refused("polynomial stiffness", f" of joint {names.joint[j]!r}") for j in bent]
     if _count(m, "nplastic", 0):
         out.append(refused("plasticity", f" ({m.nplastic} elements)"))
+    out += left_over.bounded_from_afar(m, names)
     if "actuation" in switches or m.opt.disableactuator:
         out.append(refused("actuation switched off"))
     return out

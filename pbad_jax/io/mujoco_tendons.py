@@ -98,7 +98,9 @@ def _laws(m, which: np.ndarray, names, switches: set[str], spring: Callable, lim
     on = which[m.tendon_limited[which] != 0]
     if on.size and "limit" not in switches:
         k = _inertia(m, on) / spring_time(m, m.tendon_solref_lim[on], m.tendon_solimp_lim[on]) ** 2
-        how = {"range": m.tendon_range[on], "stiffness": k, "width": LIMIT_WIDTH, "damping": LIMIT_DAMPING}
+        margin = np.minimum(m.tendon_margin[on], 0.49 * np.diff(m.tendon_range[on])[:, 0])  # the ends act so far before
+        bounds = m.tendon_range[on] + margin[:, None] * [1, -1]
+        how = {"range": bounds, "stiffness": k, "width": LIMIT_WIDTH, "damping": LIMIT_DAMPING}
         makers.append(functools.partial(limit, tendons=[tendon(m, t, names) for t in on], **how))
     return makers
 

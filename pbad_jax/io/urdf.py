@@ -1,30 +1,27 @@
 """URDF before MuJoCo's compiler: a clean copy with links, inertials and joints only, every reference checked.
 
 MuJoCo maps URDF poorly by default (it fuses links, and invents mass for links without an inertial), so the copy
-carries its own compiler options. Shapes are read by urdf_shapes.py.
+carries its own compiler options. Shapes are read by urdf_shapes.py, inertias by urdf_inertia.py.
 """
 
 from collections import Counter
 
-import numpy as np
-
 from pbad_jax.errors import ModelFileError, UnsupportedFeatureError
+from pbad_jax.io import urdf_inertia
 from pbad_jax.io.features import idle, refused
 from pbad_jax.io.mjcf import Prepared
 from pbad_jax.io.safety import MAX_BODIES, Node, Roots, cut, nearest, numbers
-from pbad_jax.io.urdf_shapes import Shapes, pose
-from pbad_jax.math.rotations import rotation_numpy
-from pbad_jax.model.inertia import inertia_from_central_moment
+from pbad_jax.io.urdf_shapes import Shapes
 
-MIN_MASS = 1e-5  # kg; lighter inertials are left out, as massless frames
+FILTER = "drake:collision_filter_group"
 _TYPES = ("revolute", "continuous", "prismatic", "fixed", "floating", "planar")
 _SCALAR = ("revolute", "continuous", "prismatic")
 _COMPILER = {
     "fusestatic": "false",
     "inertiafromgeom": "false",
     "balanceinertia": "true",
-    "boundmass": "1e-9",
-    "boundinertia": "1e-9",
+    "boundmass": "1e-14",  # what MuJoCo compiles at all; the model gets its numbers from urdf_inertia.py
+    "boundinertia": "1e-14",
 }
 # element -> its attributes; only these have a meaning here
 _ATTRIBUTES = {
@@ -46,10 +43,12 @@ _ATTRIBUTES = {
 _OPEN = {"dynamics", "limit"}  # vendors add attributes here; only near misses are errors
 _NUMERIC = frozenset().union(*_ATTRIBUTES.values()) - {"link", "filename", "joint"}
 _CHILDREN = {
-    "robot": {"link", "joint", "material"},
+    "robot": {"link", "joint", "material", FILTER},
+    FILTER: {"drake:member", "drake:member_group", "drake:ignored_collision_filter_group"},
     "link": {"inertial", "visual", "collision"},
     "joint": {"origin", "parent", "child", "axis", "dynamics", "limit", "mimic"},
     "inertial": {"origin", "mass", "inertia"},
+    "collision": {"origin", "geometry"},
 }
 # elements without physics: counted in the report
 _IGNORED = {
@@ -84,13 +83,17 @@ def prepare(root: Node, roots: Roots, *, meshes: bool = True) -> Prepared:
     out.root.children.append(
         Node("mujoco", {}, root.file, root.line, [Node("compiler", dict(_COMPILER), root.file, root.line)])
     )
-    out.root.children += [Node("link", {"name": n}, x.file, x.line, _inertial(x, out)) for n, x in links.items()]
+    out.inertials = urdf_inertia.inertials(links, joints, above, out)
+    out.root.children += [
+        Node("link", {"name": n}, x.file, x.line, urdf_inertia.written(out.inertials[n], (x.file, x.line)))
+        for n, x in links.items()
+    ]
     out.root.children += [_joint(n, x, joints, links, out) for n, x in joints.items()]
     shapes = Shapes(root, roots, out, meshes)
     out.shapes = {name: shapes.of_link(link) for name, link in links.items()}
     shapes.report()
     _note_limits(joints, out)
-    _note_weightless(links, joints, above, out)
+    _check_filters(root.all(FILTER), links, out)
     return out
 
 
@@ -108,7 +111,7 @@ def _check_words(root: Node, out: Prepared) -> None:
         for child in node.children:
             if known is None or child.tag in known or child.tag.startswith("xacro:"):
                 stack.append(child)
-            elif child.tag in others:
+            elif child.tag in others or node.tag == "collision":
                 ignored[child.tag] += 1
             else:
                 near = nearest(child.tag, known | others) if ":" not in child.tag else ""
@@ -200,59 +203,7 @@ def _check_tree(links: dict[str, Node], joints: dict[str, Node]) -> dict[str, tu
     return dict(sorted(above.items(), key=lambda item: depth[item[0]]))
 
 
-# --- inertials and joints ----------------------------------------------------------------------------------
-
-
-def _inertial(link: Node, out: Prepared) -> list[Node]:
-    """The checked <inertial>; none for links lighter than MIN_MASS."""
-    node, name = link.first("inertial"), link.attrib["name"]
-    if node is None:
-        return []
-    mass_node, inertia_node = node.first("mass"), node.first("inertia")
-    if mass_node is None:
-        raise ModelFileError(f"{node.where}: <inertial> of link {cut(name)!r} has no <mass value=.../>")
-    mass = mass_node.number("value")
-    if mass < 0:
-        raise ModelFileError(f"{mass_node.where}: mass of link {cut(name)!r} is {mass:g} kg; it must be ≥ 0")
-    if mass < MIN_MASS:
-        turning = any(inertia_node.number(k, 0.0) for k in ("ixx", "iyy", "izz")) if inertia_node is not None else False
-        if mass > 0 or turning:
-            also = " with its inertia" if turning else ""
-            out.notes.append(f"link {cut(name)!r}: its mass of {mass:g} kg is below {MIN_MASS:g} kg, left out{also}")
-        return []
-    position, turn = pose(node.first("origin"))
-    I = np.zeros((3, 3)) if inertia_node is None else _physical(inertia_node, name, turn, out)
-    where = (node.file, node.line)
-    entries = {"ixx": I[0, 0], "ixy": I[0, 1], "ixz": I[0, 2], "iyy": I[1, 1], "iyz": I[1, 2], "izz": I[2, 2]}
-    children = [
-        Node("origin", {"xyz": " ".join(map(repr, position))}, *where),
-        Node("mass", {"value": repr(mass)}, *where),
-        Node("inertia", {k: repr(float(v)) for k, v in entries.items()}, *where),
-    ]
-    return [Node("inertial", {}, *where, children)]
-
-
-def _physical(node: Node, name: str, turn: np.ndarray, out: Prepared) -> np.ndarray:
-    """The inertia (3,3) in the link's axes, moved to the nearest that obeys A + B ≥ C where it does not.
-
-    It is turned here, by the quaternion `turn`, because some versions of MuJoCo forget the rpy of an inertial.
-    """
-    xx, xy, xz, yy, yz, zz = (node.number(k, 0.0) for k in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"))
-    R = rotation_numpy(turn)
-    I = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
-    size = np.abs(I).max()
-    if size > 1e100:
-        raise ModelFileError(f"{node.where}: inertia of link {cut(name)!r} is {size:g} kg m²; that overflows")
-    I = I if np.array_equal(R, np.eye(3)) else R @ I @ R.T
-    moment = 0.5 * np.trace(I) * np.eye(3) - I  # ∫ρ r rᵀ, positive semidefinite for a real body
-    values, vectors = np.linalg.eigh(moment)
-    floor = max(1e-8 * values[2], 1e-11 * size, 1e-12)
-    if values[0] >= floor:
-        return I
-    if values[0] < -max(1e-6 * size, 1e-12):  # smaller ones are rounding
-        kept = "is not positive definite" if np.linalg.eigvalsh(I)[0] <= 0 else "breaks A + B ≥ C"
-        out.notes.append(f"link {cut(name)!r}: its inertia {kept} (by {-2 * values[0]:.3g} kg m²) and was projected")
-    return inertia_from_central_moment(vectors @ np.diag(np.maximum(values, floor)) @ vectors.T)
+# --- joints -------------------------------------------------------------------------------------------------
 
 
 def _strip(node: Node) -> dict[str, str]:
@@ -287,7 +238,7 @@ def _joint(name: str, node: Node, joints: dict[str, Node], links: dict[str, Node
             _check_limit(child, name, kind)
             keep.pop("velocity", None)
         if child.tag == "dynamics":
-            _check_dynamics(child, name)
+            keep |= _dynamics(child, name, out)
         if child.tag == "mimic":
             _mimic(child, name, joints, out)
         elif child.tag in _CHILDREN["joint"]:
@@ -304,13 +255,16 @@ def _check_limit(node: Node, name: str, kind: str) -> None:
         )
 
 
-def _check_dynamics(node: Node, name: str) -> None:
+def _dynamics(node: Node, name: str, out: Prepared) -> dict[str, str]:
+    """Damping and friction, without those that would create energy."""
+    kept = {}
     for key in ("damping", "friction"):
-        if node.number(key, 0.0) < 0:
-            raise ModelFileError(
-                f"{node.where}: {key} of joint {cut(name)!r} is {node.attrib[key]}; it must be ≥ 0, or "
-                "energy is created"
-            )
+        value = node.number(key, 0.0)
+        if value < 0:
+            why = f" of joint {cut(name)!r} is {value:g}; below 0 energy is created ({node.where})"
+            out.unsupported.append(refused(key, why))
+        kept[key] = repr(max(value, 0.0))
+    return kept
 
 
 def _mimic(node: Node, name: str, joints: dict[str, Node], out: Prepared) -> None:
@@ -335,20 +289,23 @@ def _note_limits(joints: dict[str, Node], out: Prepared) -> None:
             out.inactive.append(idle(f"{key} limits", f" ({count} joints)"))
 
 
-def _note_weightless(
-    links: dict[str, Node], joints: dict[str, Node], above: dict[str, tuple[str, str]], out: Prepared
-) -> None:
-    """Name the joints that move nothing but placeholder masses, whose motion means little; and the links that touch
-    without having any mass, which may have been forgotten.
+def _check_filters(groups: list[Node], links: dict[str, Node], out: Prepared) -> None:
+    """Groups whose links do not touch those of other groups: bodies of a URDF touch one another not at all.
+
+    Raises:
+        ModelFileError: a group of links, or without groups, that are not there.
     """
-    mass = {x.attrib["name"]: float(bool(x.children)) for x in out.root.children if x.tag == "link"}
-    for link, (parent, _) in reversed(above.items()):
-        mass[parent] += mass[link]
-    for link, (_, joint) in above.items():
-        moves = joints[joint].attrib["type"] != "fixed"
-        if moves and not mass[link]:
-            out.notes.append(
-                f"joint {cut(joint)!r} moves no mass; each of its links was given 1e-9 kg. Add an <inertial>"
-            )
-        elif moves and links[link].first("inertial") is None and links[link].first("collision") is not None:
-            out.notes.append(f"link {cut(link)!r} has a <collision> and no <inertial>: it weighs 1e-9 kg by itself")
+    names = _named(groups, FILTER)
+    for name, group in names.items():
+        for child in [c for c in group.children if c.tag in _CHILDREN[FILTER]]:
+            key, known = ("link", links) if child.tag == "drake:member" else ("name", names)
+            given = child.attrib.get(key, "")
+            if given not in known:
+                raise ModelFileError(
+                    f"{child.where}: {FILTER} {cut(name)!r}: no {'link' if key == 'link' else 'group'} is called "
+                    f"{cut(given)!r}{nearest(given, known)}"
+                )
+    if names:
+        out.inactive.append(
+            idle("contact filters", f" ({len(names)} groups; bodies of a URDF do not touch one another)")
+        )

@@ -457,7 +457,7 @@ def test_a_hull_of_few_corners_is_exact(size):
     ],
 )
 def test_a_hull_of_many_corners_is_kept_nearly_whole(size, most):
-    """A ball, flat ellipsoids, a needle: no worse than a search in 4096 directions, which misses the rims of flat ones."""
+    """A ball, flat ellipsoids, a needle: no worse than a search in 4096 directions, which misses flat rims."""
     vertices = on_a_ball(2000) * size
     found = hull_points(vertices, "b")
     assert 40 <= len(found) <= 48 and {*map(tuple, found)} <= {*map(tuple, vertices)}

@@ -716,5 +716,6 @@ def test_the_page_has_the_table_of_features():
     sources = [p.read_text() for p in pathlib.Path(features.__file__).parent.glob("*.py")]
     said = {w for text in sources for w in re.findall(r'\b(?:refused|idle)\(f?"([^"]*)"', text)}
     said |= {f"{key} limits" for key in ("effort", "velocity")}
+    said |= {"damping", "friction", "stiffness", "armature"}  # below 0
     table = {f.words for f in features.FEATURES if f.state != features.ACTS}
     assert said - {"{key} limits"} == table
