@@ -310,7 +310,7 @@ def test_a_ball_lies_in_the_shadow_hand():
     """
     path = str(shadow_hand())
     model, report = load_quietly(path)
-    assert not report.unsupported and not report.inactive
+    assert not report.unsupported and all(x.startswith("read in part") for x in report.inactive)
     m = mujoco.MjModel.from_xml_path(path)
     d = mujoco.MjData(m)
     ball = m.joint(m.body("object").jntadr[0]).qposadr[0]
