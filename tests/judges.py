@@ -135,13 +135,15 @@ def wrong_wrench(s: Steps, t: Touching, turn: Array, loose: float) -> dict[str, 
     return found
 
 
-def followed(model: pbad.Model, scheme: pbad.Scheme, state: pbad.State, dt, strides) -> tuple[jax.Array, jax.Array]:
+def followed(
+    model: pbad.Model, scheme: pbad.Scheme, state: pbad.State, dt, strides, control=None
+) -> tuple[jax.Array, jax.Array]:
     """The end (nq,) of a step, by so many strides in its length, and the last correction, rad or m: is it a root?
 
     For collocations without history; Newton's method as it is, no damping. Infinite where a stride had to be corrected
     by more than LEAP: there the root turns back, and what Newton's method finds beyond is some other.
     """
-    s = step_start(model, state, jnp.zeros(model.nu, model.dtype))
+    s = step_start(model, state, jnp.zeros(model.nu, model.dtype) if control is None else control)
     eq = equation.collocation(model, scheme, jnp.asarray(dt, model.dtype), s, None)
     if is_closed_by_one(model, scheme) and eq.impulse is not None:
         eq = eq._replace(impulse=divided(eq.impulse))

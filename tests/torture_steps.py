@@ -15,8 +15,10 @@ import jax
 import jax.numpy as jnp
 import judges
 import numpy as np
+import torture_driven
 from judges import Steps, Touching
 from scipy.spatial.transform import Rotation
+from torture_system import Ends, R, System, rod, scaled, sizes, thrown
 
 import pbad_jax as pbad
 from pbad_jax import Body, Geom, Joint, forces
@@ -25,7 +27,6 @@ from pbad_jax.kinematics import manifold
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.schemes import NAMES
 
-Numbers = dict[str, np.ndarray]  # of every lane, (n, ...)
 LANES, ROUNDS = 1024, 3
 FOLLOWED = 64  # lanes of every round whose root is followed
 STRIDES = (50, 300, 3000)  # too long ones jump, too: friction at a contact has needed the last
@@ -34,43 +35,7 @@ MOSTLY, OWN_ERROR = ("dirk2", "dirk3", "dirk4"), 0.101  # and those that add no 
 BLOW = 0.301  # of it, what a step may add that rolls over an edge or is blown against one (docs/mathematics.md)
 SCHEMES = (*STAYS, *MOSTLY, "legendre2", "legendre3", "legendre4", "legendre5", "variational")
 DTYPES = ("float64", "float32")
-R = 0.1  # m, radius of all balls
 G = 9.81
-
-
-class System(NamedTuple):
-    """A model whose lanes differ in numbers, and what holds of it."""
-
-    model: pbad.Model
-    numbers: Callable[[np.random.Generator, int], Numbers]
-    lane: Callable[[pbad.Model, Any], pbad.Model]  # the model of one lane's numbers
-    start: Callable[[np.random.Generator, int, Numbers], tuple[np.ndarray, np.ndarray, np.ndarray]]  # away, v, dt
-    judge: Callable[[Steps, Numbers, "Ends", float], dict[str, np.ndarray]]
-    allowed: float  # gain of energy in a step
-    has_one_root: bool = True  # near the start; what meets an edge may go to either side, by all laws there are
-
-
-class Ends(NamedTuple):
-    """Configurations before and after."""
-
-    q0: np.ndarray
-    q1: np.ndarray
-
-
-def scaled(force, factor):
-    """A force of other strength; its damping stays critical or what it is."""
-    return dataclasses.replace(force, stiffness=force.stiffness * factor)
-
-
-def sizes(rng, n: int, least: float, most: float) -> np.ndarray:
-    """Evenly by their logarithm, (n,)."""
-    return np.exp(rng.uniform(np.log(least), np.log(most), n))
-
-
-def thrown(rng, n: int, nv: int, fastest: float, spread: float, longest: float = 1.0):
-    """away (n,nv) from q0, v and dt (n,): joints move by up to `fastest` rad a step, half of the lanes by little."""
-    dt, move = sizes(rng, n, 1e-3, longest), sizes(rng, n, 1e-3, fastest)
-    return rng.normal(size=(n, nv)) * spread, rng.normal(size=(n, nv)) * (move / dt)[:, None], dt
 
 
 # --- chains and loops ----------------------------------------------------------------------------------------
@@ -79,12 +44,6 @@ def thrown(rng, n: int, nv: int, fastest: float, spread: float, longest: float =
 def of_joints(model: pbad.Model, s: Steps, loose: float) -> dict[str, np.ndarray]:
     t = tree(model.topology)
     return {"turned": judges.turns_too_far(s, t.scalar_v[t.hinge[t.scalar_links]], loose)}
-
-
-def rod(name: str, parent: str | None, *joints: Joint, **how) -> Body:
-    """1 kg, 1 m, hanging."""
-    at = (0, 0, 0 if parent is None else -1.0)
-    return Body(name, 1.0, (0, 0, -0.5), np.diag([1 / 12, 1 / 12, 1e-3]), parent, at, joints=joints, **how)
 
 
 def sprung(dtype, kind: str, n: int) -> System:
@@ -354,6 +313,7 @@ SYSTEMS: dict[str, Callable[[Any], System]] = {
     "shot at things": shot,
     "box on ground": lying,
     "two balls": pair,
+    **torture_driven.SYSTEMS,
 }
 
 
@@ -377,14 +337,15 @@ def programs(system: System, scheme: str) -> Programs:
         return pbad.make_state(m, manifold.retract(m, m.q0, away), v)
 
     def one(x, state, dt):
-        after, info = step(system.lane(model, x), state, None, dt)
+        after, info = step(system.lane(model, x), state, x.get("u"), dt)
         return after, info.status, manifold.difference(model, state.q, after.q)
 
     def measure(x, state):
-        return judges.mechanics(system.lane(model, x), state)
+        found = judges.mechanics(system.lane(model, x), state)
+        return found if system.drives is None else found._replace(U=found.U + system.drives(x, state.q))
 
     def follow(x, state, dt, strides):
-        return judges.followed(system.lane(model, x), NAMES[scheme](), state, dt, strides)
+        return judges.followed(system.lane(model, x), NAMES[scheme](), state, dt, strides, x.get("u"))
 
     follows = scheme in STAYS and model.dtype == np.float64
     followed = jax.jit(jax.vmap(follow, in_axes=(0, 0, 0, None))) if follows else None

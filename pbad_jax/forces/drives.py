@@ -68,6 +68,10 @@ class Actuation:
             dtau_dv=zero.at[vi].add(slope * self.bias[:, 2]),
         )
 
+    def held_potential(self, model: Model, at: Instant) -> jax.Array:
+        """J, see `held_energy`."""
+        return held_energy(self, at.control, self.extent(model, at.q))
+
     def extent(self, model: Model, q: jax.Array) -> jax.Array:
         """The lengths ℓ at q, (n,) rad or m."""
         return self.gear * q[jnp.asarray(self.q_index)]
@@ -172,6 +176,29 @@ def actuator_force(a: Any, control: jax.Array, length: jax.Array, speed: jax.Arr
     return jnp.clip(f, low, high), ((f > low) & (f < high)).astype(f.dtype)
 
 
+def held_energy(a: Any, control: jax.Array, length: jax.Array) -> jax.Array:
+    """−Σ ∫ f dℓ from ℓ = 0, without what the speeds add, () J: what actuators a give back, their control held.
+
+    f is clip(x) with x linear in ℓ, so that ∫ f dℓ is ℓ times the mean of clip between both ends of x. A share
+    bias₂ s that opposes the speed takes energy, since clip rises with x; where one drives on, it is infinite.
+    """
+    u = jnp.clip(take(control, np.array(a.u_index)), a.control_range[:, 0], a.control_range[:, 1])
+    begin = a.gain * u + a.bias[:, 0]
+    end = begin + a.bias[:, 1] * length
+    low, high = a.force_range[:, 0], a.force_range[:, 1]
+
+    def risen(x):
+        """∫ clip dx."""
+        f = jnp.clip(x, low, high)
+        return f * (x - 0.5 * f)
+
+    # between ends that nearly agree the mean is that of the middle, without the cancellation
+    apart = jnp.abs(end - begin) > 1e-3 * (jnp.abs(end) + jnp.abs(begin))
+    mean = (risen(end) - risen(begin)) / jnp.where(apart, end - begin, 1.0)
+    mean = jnp.where(apart, mean, jnp.clip(0.5 * (begin + end), low, high))
+    return jnp.where(jnp.any(a.bias[:, 2] > 0), jnp.inf, -jnp.sum(mean * length))
+
+
 class _Slots(NamedTuple):
     """Where the six places of a gear are in q and v; constant. Unused places point to the first entry."""
 
@@ -246,6 +273,15 @@ class PDDrive:
             dtau_dq=difference_slope(model, by_d, d) if turns else by_d,
             dtau_dv=zero.at[vi].set(-open_ * self.kd),
         )
+
+    def held_potential(self, model: Model, at: Instant) -> jax.Array | None:
+        """Σ ∫ clip(kp d) dd, J; None where a ball is driven, whose gains may differ from axis to axis."""
+        qi, vi = np.array(self.q_index), np.array(self.v_index)
+        if np.isin(tree(model.topology).ball_v, vi).any():
+            return None
+        d = difference(model, model.q0.at[qi].set(self.target), at.q)[vi]
+        f = jnp.clip(self.kp * d, -self.force_limit, self.force_limit)
+        return jnp.sum(f * (d - 0.5 * f / jnp.where(self.kp == 0, 1.0, self.kp)))
 
     def describe(self, model: Model) -> tuple[str, str]:
         """Where it is stiff."""

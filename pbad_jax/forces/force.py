@@ -354,6 +354,20 @@ def total_potential(model: Model, at: Instant) -> jax.Array:
     return sum(parts, jnp.zeros((), model.dtype))
 
 
+def stored(model: Model, at: Instant) -> list[jax.Array | None]:
+    """Of every force what it can give back, () J, the control and the time standing still; see `Force.held_potential`.
+
+    Zero of what only takes energy, infinite where no two ends tell its work; None (static): only a quadrature does.
+    """
+    return [_stored(f, model, of_force(at, k)) for k, f in enumerate(model.forces)]
+
+
+def _stored(force: "Force", model: Model, at: Instant) -> jax.Array | None:
+    if makes_no_energy(force):
+        return force.potential(model, at) if hasattr(force, "potential") else jnp.zeros((), model.dtype)
+    return force.held_potential(model, at) if hasattr(force, "held_potential") else None
+
+
 def gaps(model: Model, at: Instant) -> tuple[jax.Array, ...]:
     """The gaps of all forces that have some, in their order; see `Force`."""
     return tuple(f.gap(model, at) for f in model.forces if hasattr(f, "gap"))
@@ -378,6 +392,9 @@ class Force(Protocol):
         dissipates: bool = False       whether what it does beside its potential, if it has one, only takes energy
         couples_joints: bool = True    whether a full (nv,nv) slope joins joints; False: it is blocks of the balls
         potential(model, at)           () J: enters `potential_energy`; without it a force is not conservative
+        held_potential(model, at)      () J: of a drive, what its work is the fall of, or less, while control and time
+                                       stand still; inf where it is not so. Without it a step knows that work by a
+                                       quadrature alone. None (static): as without
         gap(model, at)                 (c,3) or (e,), m or rad: by how much it is open, for `loop_gaps`
         depth(model, at)               (c,) m: how deep what it holds apart overlaps
         passed(model, at)              () bool, at the end of a step: what it holds apart went through one another
@@ -407,7 +424,7 @@ class Force(Protocol):
 
 WHERE = ("stages", "step")
 FLAGS = ("conservative", "dissipates", "couples_joints")
-METHODS = ("potential", "gap", "depth", "passed", "near", "dual", "by_parts", "describe")
+METHODS = ("potential", "held_potential", "gap", "depth", "passed", "near", "dual", "by_parts", "describe")
 OPTIONAL = ("at", *FLAGS, *METHODS)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
+from pbad_jax.forces.drives import held_energy
 from pbad_jax.forces.force import Instant, Load, each_link, place, point_forces
 from pbad_jax.forces.one_sided import excesses, one_sided
 from pbad_jax.forces.regularised import ramp
@@ -192,6 +193,10 @@ class SpatialTendonActuation:
         """Forces at the points."""
         u = jnp.clip(at.control[np.array(self.u_index)], self.control_range[:, 0], self.control_range[:, 1])
         return _pulled(at, self.course, _drive, self.gear, self.gain * u, self.bias, self.force_range)
+
+    def held_potential(self, model: Model, at: Instant) -> jax.Array:
+        """J, see drives.held_energy."""
+        return held_energy(self, at.control, self.gear * self.course.lengths(at.T))
 
     def extent(self, model: Model, q: jax.Array) -> jax.Array:
         """The lengths g ℓ at q, (n,)."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
-from pbad_jax.forces.drives import actuator_force
+from pbad_jax.forces.drives import actuator_force, held_energy
 from pbad_jax.forces.force import Instant, Load
 from pbad_jax.forces.joint_laws import quartic
 from pbad_jax.forces.one_sided import Tangent, excesses, expected_of, led, no_tangent, one_sided
@@ -265,6 +265,10 @@ class TendonActuation:
         f, open_ = actuator_force(self, at.control, self.extent(model, at.q), self.speed(model, at.q, at.v))
         by_q, by_v = (_between(pull, open_ * self.bias[:, k]) for k in (1, 2))
         return Load(tau=pull.T @ f, dtau_dq=by_q, dtau_dv=by_v)
+
+    def held_potential(self, model: Model, at: Instant) -> jax.Array:
+        """J, see drives.held_energy."""
+        return held_energy(self, at.control, self.extent(model, at.q))
 
     def extent(self, model: Model, q: jax.Array) -> jax.Array:
         """The lengths g ℓ at q, (n,)."""

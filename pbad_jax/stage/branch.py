@@ -1,14 +1,12 @@
 """Whether a root is the one that grows out of the start of the step: tests of what was found, not ways to find it."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.atom import operator
 from pbad_jax.dynamics.energy import kinetic_of
-from pbad_jax.forces.force import acting, makes_no_energy, passed, total_potential
+from pbad_jax.forces.force import acts_at, passed, stored
 from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import batched, rotations
@@ -16,13 +14,12 @@ from pbad_jax.math.batched import cond_if_any
 from pbad_jax.model.model import Model
 from pbad_jax.stage import equation
 from pbad_jax.stage.equation import StageFields
-from pbad_jax.stage.start import StepStart, instant_at
+from pbad_jax.stage.start import StepStart, as_array, instant_at
 
 # rad a step from which a root's matrix is looked at. Below, what stands on its head at a large dt may look like a fold:
 # where one configuration is unknown what grows by e in a step, where several are by e^2.4
 LARGE_TURN = 0.5
 LEANING = 0.1  # how far to the left of the axis an eigenvalue may be, where inertia alone has 2 ± 1.4i (radau(2))
-GAINING_TURN = 0.25  # rad a step from which the energy is looked at
 BLOW = 0.3  # of the energy at stake, what a step may add where forces act once a step (docs/mathematics.md, section 4)
 BALANCED = 1e-6  # of all energy there is, in which the account of a step may be off by the solver's tolerance
 LONGEST_TURN = 2 * np.pi  # rad a step; beyond, how many turns there were is a guess
@@ -102,39 +99,37 @@ def passes_through(model: Model, dt, start: StepStart, z: jax.Array) -> jax.Arra
 
 
 def adds_energy(
-    model: Model, start: StepStart, dt, st: StageFields, v: jax.Array, own_error: float, always: bool = False
+    model: Model, start: StepStart, dt, st: StageFields, v: jax.Array, work: jax.Array, own_error: float, settles: bool
 ) -> jax.Array:
     """Whether a step ends with energy that no force explains, beyond the scheme's `own_error` of that at stake.
 
-    Asked `always`, or where a joint turns, or would in the next step, or something may be blown against. Minima of
-    other wells, and in steps that are far too large even the root that grows out of the start, have many times the
-    energy; their matrix does not tell. Models with forces that may drive are not asked:
-    the work of a stiff servo is known too badly. () bool, of the stages and of v (nv,) at the end.
+    Asked of every step: minima of other wells, and in steps that are far too large even the root that grows out of the
+    start, have many times the energy, and neither how far a joint goes nor their matrix tells. () bool.
+
+    Args:
+        st: the stages. v: (nv,) at the end. work: (nforces,) J of the forces that are driven.
+        settles: whether what a free fall gains in the step is at stake too, where a force acts once a step.
     """
-    if not all(map(makes_no_energy, model.forces)):
-        return jnp.zeros((), bool)
-    once = jax.lax.stop_gradient((model, start, dt, st, v))
-    blown = bool(acting(model, "step"))
-    gains = functools.partial(_adds_energy, BLOW if blown else own_error, always and blown)
-    if always:
-        return gains(*once)
-    rates = jnp.where(tree(model.topology).dof_slide, 0.0, jnp.abs(v))
-    turns = jnp.maximum(_largest_turn(model, st.z), jnp.max(rates) * dt)
-    asked = (turns > GAINING_TURN) | any(hasattr(f, "passed") for f in model.forces)
-    return cond_if_any(asked, lambda *_: jnp.zeros((), bool), gains, *once)
+    model, start, dt, st, v, work = jax.lax.stop_gradient((model, start, dt, st, v, work))
 
-
-def _adds_energy(
-    share: float, settles: bool, model: Model, start: StepStart, dt, st: StageFields, v: jax.Array
-) -> jax.Array:
-    at = equation.end_instant(model, start, 1.0, st, dt)
-    U, f = total_potential(model, at), jax.tree.map(lambda x: x[-1], st.frames)
+    # the energy at both ends, each with what the forces can give back there
+    f = jax.tree.map(lambda x: x[-1], st.frames)
+    U_0, U_1 = start.stored, as_array(stored(model, equation.end_instant(model, start, 1.0, st, dt)), v.dtype)
+    told = jnp.all(jnp.isfinite(U_0) & jnp.isfinite(U_1))
+    U_0, U_1 = (jnp.where(told, U, 0.0) for U in (U_0, U_1))
     T_0, T_1 = kinetic_of(model, start.V.T, start.v), kinetic_of(model, transforms.velocity_field(model, f, v), v)
-    unknown = max(BALANCED, 100 * float(jnp.finfo(v.dtype).eps)) * (T_1 + jnp.abs(U) + jnp.abs(start.potential))
-    stake = T_0 + jnp.abs(U - start.potential)
-    if settles:  # stages in turn come to rest on contact to what they fall in a step
-        stake = stake + 0.5 * transforms.total_mass(model) * jnp.sum((model.gravity * dt) ** 2)
-    return T_1 + U - T_0 - start.potential > share * stake + unknown
+    freed, driven = jnp.sum(U_0) - jnp.sum(U_1), jnp.sum(work[np.array(start.driven, int)])
+    gain = T_1 - T_0 - freed - driven
+
+    # what is at stake in the step, and what rounding and the solver's tolerance leave unknown
+    unknown = max(BALANCED, 100 * float(jnp.finfo(v.dtype).eps)) * (T_1 + jnp.sum(jnp.abs(U_0)) + jnp.sum(jnp.abs(U_1)))
+    stake = T_0 + jnp.abs(freed) + jnp.abs(driven)
+    once = np.array([acts_at(force) == "step" for force in model.forces], bool)
+    if not once.any():
+        return told & (gain > own_error * stake + unknown)
+    blown = jnp.any((U_0 > 0) & once) | jnp.any((U_1 > 0) & once)
+    fall = 0.5 * transforms.total_mass(model) * jnp.sum((model.gravity * dt) ** 2) if settles else 0.0
+    return told & (gain > jnp.where(blown, BLOW * (stake + fall), own_error * stake) + unknown)
 
 
 def _largest_turn(model: Model, z: jax.Array) -> jax.Array:

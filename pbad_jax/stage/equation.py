@@ -240,7 +240,7 @@ def energy(model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h: A
     weight = joint_field.weights(model, model.armature)
     inertial = jnp.sum(matmul(0.5 * eq.C[0, 0] * st.delta.T + Y.T, model.second_moment) * st.delta.T)
     joint = jnp.sum(weight[None] * (0.5 * eq.C[0, 0] * st.delta.joint + Y.joint) * st.delta.joint)
-    return inertial + joint + dt**2 * (total_potential(model, at) - start.potential)
+    return inertial + joint + dt**2 * (total_potential(model, at) - jnp.sum(start.stored))
 
 
 def stage_rates(eq: StageEquation, st: StageFields) -> Field:

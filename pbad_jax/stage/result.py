@@ -37,7 +37,7 @@ class StepResult(NamedTuple):
     reached: jax.Array  # () fraction of the step that could be solved
     damping: jax.Array  # () λ of the last iteration
     worst: jax.Array  # () int32, the degree of freedom that the last Newton correction moves most
-    work: jax.Array  # (nforces,) J; (0,) unless asked for
+    work: jax.Array  # (nforces,) J, of those that are `counted`
     condition: jax.Array  # () of the Newton matrix; NaN unless asked for
     roots: Roots
 
@@ -89,8 +89,9 @@ def _condition(problem: StageProblem, J: operator.Operator, n: int) -> jax.Array
 
 
 def without_gain(
-    model: Model, start: StepStart, dt, st: StageFields, result: StepResult, own_error: float, always: bool = False
+    model: Model, start: StepStart, dt, st: StageFields, result: StepResult, own_error: float, settles: bool = False
 ) -> StepResult:
     """BRANCH where a converged step has energy that no force explains; see branch.adds_energy."""
-    wrong = adds_energy(model, start, dt, st, result.v, own_error, always) & (result.status == Status.CONVERGED)
+    gains = adds_energy(model, start, dt, st, result.v, result.work, own_error, settles)
+    wrong = gains & (result.status == Status.CONVERGED)
     return result._replace(status=jnp.where(wrong, jnp.int8(Status.BRANCH), result.status))

@@ -4,10 +4,11 @@ import dataclasses
 import functools
 
 import jax
+import jax.numpy as jnp
 
 from pbad_jax.atom import operator
 from pbad_jax.atom.operator import Operator
-from pbad_jax.forces.force import Instant, Start, instant, nearby, total_potential
+from pbad_jax.forces.force import Instant, Start, instant, nearby, stored
 from pbad_jax.kinematics import joint_field, transforms
 from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.math import batched
@@ -17,8 +18,8 @@ from pbad_jax.model.state import State
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["q", "v", "L", "frames", "origin", "V", "mass", "metric", "potential", "time", "control", "near"],
-    meta_fields=["recurrence"],
+    data_fields=["q", "v", "L", "frames", "origin", "V", "mass", "metric", "stored", "time", "control", "near"],
+    meta_fields=["driven", "recurrence"],
 )
 @dataclasses.dataclass(frozen=True)
 class StepStart:
@@ -32,10 +33,11 @@ class StepStart:
     V: Field  # rates
     mass: Operator  # the mass matrix
     metric: batched.CholeskyFactor | None  # of a dense mass matrix
-    potential: jax.Array  # () J, of all forces that have one
+    stored: jax.Array  # (nforces,) J, what every force can give back; zero of those that are driven
     time: jax.Array
     control: jax.Array  # (nu,)
     near: tuple | None  # what every force found near
+    driven: tuple[int, ...]  # forces whose work only a quadrature tells
     recurrence: str  # of atom/operator.py, for the whole step
 
 
@@ -50,8 +52,14 @@ def step_start(model: Model, state: State | StepStart, control, recurrence: str 
     metric = batched.cholesky(jax.lax.stop_gradient(mass)) if isinstance(mass, jax.Array) else None
     at = instant(state.q, state.v, T, V.T, state.time, control)
     near = nearby(model, at.start)
-    U = total_potential(model, dataclasses.replace(at, start=at.start._replace(near=near)))
-    return StepStart(state.q, state.v, L, f, origin, V, mass, metric, U, state.time, control, near, recurrence)
+    each = stored(model, dataclasses.replace(at, start=at.start._replace(near=near)))
+    U, driven = as_array(each, model.dtype), tuple(k for k, u in enumerate(each) if u is None)
+    return StepStart(state.q, state.v, L, f, origin, V, mass, metric, U, state.time, control, near, driven, recurrence)
+
+
+def as_array(each: list[jax.Array | None], dtype) -> jax.Array:
+    """What every force has stored (nforces,) J, zero where there is None."""
+    return jnp.stack([jnp.zeros((), dtype) if u is None else u for u in each]) if each else jnp.zeros(0, dtype)
 
 
 def instant_at(model: Model, start: StepStart, q, v, f: transforms.Frames, V, time, dt) -> Instant:

@@ -13,25 +13,42 @@ from pbad_jax.stage.equation import StageEquation, StageFields
 from pbad_jax.stage.start import StepStart, instant_at
 
 
-def stage_work(model: Model, start: StepStart, eq: StageEquation, st: StageFields) -> jax.Array:
-    """dt × the power at every stage of the forces that act there, (m,nforces) J."""
+def counted(model: Model, start: StepStart, account: bool) -> tuple[int, ...]:
+    """The forces whose work a step has to know: all for an `account`, else those that two ends do not tell it of."""
+    return tuple(range(len(model.forces))) if account else start.driven
+
+
+def stage_work(model: Model, start: StepStart, eq: StageEquation, st: StageFields, which: tuple[int, ...]) -> jax.Array:
+    """dt × the power at every stage of the forces that act there, (m,nforces) J; of those in `which`, else zero."""
+    if not any(acts_at(model.forces[k]) == "stages" for k in which):
+        return jnp.zeros((len(eq.nodes), len(model.forces)), start.q.dtype)
     V = equation.stage_rates(eq, st)
     v = jax.vmap(lambda z_i, u: joint_field.pullback(model, z_i, u))(st.z, V.joint) / eq.dt
     q = jax.vmap(lambda z_i: manifold.compose_increment(model, start.q, z_i))(st.z)
 
     def at_stage(q, v, f, V, time):
-        return power(model, instant_at(model, start, q, v, f, V, time, eq.dt), "stages")
+        return power(model, instant_at(model, start, q, v, f, V, time, eq.dt), "stages", which)
 
     return eq.dt * jax.vmap(at_stage)(q, v, st.frames, V.T / eq.dt, start.time + eq.nodes * eq.dt)
 
 
-def impulse_work(model: Model, start: StepStart, eq: StageEquation, st: StageFields) -> jax.Array:
+def impulse_work(
+    model: Model, start: StepStart, eq: StageEquation, st: StageFields, which: tuple[int, ...]
+) -> jax.Array:
     """The work of the forces that act once a step, over the displacements of the step, (nforces,) J."""
-    return eq.dt * power(model, equation.end_instant(model, start, eq.nodes[-1], st, eq.dt), "step")
+    return eq.dt * power(model, equation.end_instant(model, start, eq.nodes[-1], st, eq.dt), "step", which)
 
 
-def power(model: Model, at: Instant, where: str, rates: tuple[jax.Array, jax.Array] | None = None) -> jax.Array:
-    """τ·v − <∂Q/∂T, V> of every force that acts `where`, at the "stages" or once a "step"; else zero. (nforces,) W.
+def power(
+    model: Model,
+    at: Instant,
+    where: str,
+    which: tuple[int, ...],
+    rates: tuple[jax.Array, jax.Array] | None = None,
+) -> jax.Array:
+    """τ·v − <∂Q/∂T, V> of every force in `which` that acts `where`, at the "stages" or once a "step"; else zero.
+
+    (nforces,) W.
 
     `rates`: v (nv,) and V (N,3,4) that the forces are paired with, by default those of the instant.
     """
@@ -42,9 +59,11 @@ def power(model: Model, at: Instant, where: str, rates: tuple[jax.Array, jax.Arr
         total = jnp.zeros((), at.q.dtype) if load.tau is None else load.tau @ v
         return total if field is None else total - jnp.sum(field * V)
 
-    zero = jnp.zeros((), at.q.dtype)
-    out = [one(f.load(model, of_force(at, k))) if acts_at(f) == where else zero for k, f in enumerate(model.forces)]
-    return jnp.stack(out) if out else jnp.zeros(0, at.q.dtype)
+    out = jnp.zeros(len(model.forces), at.q.dtype)
+    for k in which:
+        if acts_at(model.forces[k]) == where:
+            out = out.at[k].set(one(model.forces[k].load(model, of_force(at, k))))
+    return out
 
 
 def exact_where_known(model: Model, before: State, after: State, work: jax.Array, control) -> jax.Array:

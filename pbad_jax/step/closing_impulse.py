@@ -40,7 +40,7 @@ from pbad_jax.stage.problem import StageProblem, residual_scale, solve
 from pbad_jax.stage.result import StepResult
 from pbad_jax.stage.seldom import Seldom
 from pbad_jax.stage.start import StepStart, instant_at, step_start
-from pbad_jax.stage.work import power
+from pbad_jax.stage.work import counted, power
 
 SHARE = 0.1  # of the impulse, at each end of the step
 NEAR = 0.5  # of what an impulse changes
@@ -93,9 +93,10 @@ def after_closing_impulse(problem: StageProblem, found: StepResult, st: StageFie
     ended, z = solve(closing, jnp.where(good, jnp.int8(lm.RUNNING), found.status), known)
     v = start.v + _gained(model, _change(model, start, dt, z)) / dt
     work = found.work
-    if problem.config.account:
+    which = counted(model, problem.start, problem.config.account)
+    if any(acts_at(model.forces[k]) == "step" for k in which):
         st = equation.stages(model, start, z)
-        work = work + SHARE * dt * _power(model, start, dt, st, _felt(start, eq.mass, 0.5 * (start.v + v)))
+        work = work + SHARE * dt * _power(model, start, dt, st, _felt(start, eq.mass, 0.5 * (start.v + v)), which)
     residual = jnp.maximum(found.residual, ended.attempt.norm / residual_scale(model))
     return found._replace(
         v=jnp.where(good, v, found.v),
@@ -115,13 +116,15 @@ def _guess(model: Model, start: StepStart, eq: ClosingEquation, load: Load, bega
     return jnp.where(off < NEAR * long, began, start.v + gained)
 
 
-def impulse_work_before(model: Model, start: StepStart, dt, st: StageFields) -> jax.Array:
+def impulse_work_before(model: Model, start: StepStart, dt, st: StageFields, which: tuple[int, ...]) -> jax.Array:
     """The work (nforces,) J of the share at the start, by the mean velocity there, and of that along the step."""
+    if not any(acts_at(model.forces[k]) == "step" for k in which):
+        return jnp.zeros(len(model.forces), start.q.dtype)
     force = generalised_force(model, start.frames, equation.end_load(model, start, 1.0, st, dt))
     mass = effective_mass(model, start, dt)
     mean = start.v + 0.5 * SHARE * dt * batched.solve(mass, force)
-    along = power(model, equation.end_instant(model, start, 1.0, st, dt), "step")
-    return dt * (SHARE * _power(model, start, dt, st, _felt(start, mass, mean)) + (1 - 2 * SHARE) * along)
+    along = power(model, equation.end_instant(model, start, 1.0, st, dt), "step", which)
+    return dt * (SHARE * _power(model, start, dt, st, _felt(start, mass, mean), which) + (1 - 2 * SHARE) * along)
 
 
 def _felt(start: StepStart, mass: jax.Array, v: jax.Array) -> jax.Array:
@@ -192,7 +195,7 @@ def _modelled(model: Model, start: StepStart, t: ClosingTerms, r: jax.Array) -> 
     return r - SHARE * generalised_force(model, start.frames, more, t.seldom.modelled, recurrence=start.recurrence)
 
 
-def _power(model: Model, start: StepStart, dt, st: StageFields, v: jax.Array) -> jax.Array:
-    """Of the forces that act once a step (nforces,) W: as they are after the increments, with the rates v (nv,)."""
+def _power(model: Model, start: StepStart, dt, st: StageFields, v: jax.Array, which: tuple[int, ...]) -> jax.Array:
+    """Of those in `which` that act once a step (nforces,) W: as they are after the increments, by the rates v (nv,)."""
     at = equation.end_instant(model, start, 1.0, st, dt)
-    return power(model, at, "step", (v, transforms.velocity_field(model, start.frames, v)))
+    return power(model, at, "step", which, (v, transforms.velocity_field(model, start.frames, v)))

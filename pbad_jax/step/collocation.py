@@ -15,7 +15,7 @@ from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.problem import SolverConfig, StageProblem, find, problem_of, root
 from pbad_jax.stage.result import Roots, StepResult, step_result, without_gain
 from pbad_jax.stage.start import StepStart
-from pbad_jax.stage.work import impulse_work, stage_work
+from pbad_jax.stage.work import counted, impulse_work, stage_work
 from pbad_jax.step.closing_impulse import after_closing_impulse, divided, impulse_work_before, is_closed_by_one
 from pbad_jax.step.history import from_radau, history_node
 from pbad_jax.step.leg import Leg, Method
@@ -72,10 +72,12 @@ def end(
     st = equation.stages(model, start, z)
     v, _, _ = equation.end_velocity(model, start, eq, st)
     history = manifold.compose_increment(model, start.q, z[-2]) if scheme.m > 1 else start.q
-    work = jnp.zeros(0, start.q.dtype)
-    if config.account:
-        work = jnp.asarray(scheme.weights, start.q.dtype) @ stage_work(model, start, eq, st)
-        work = work + (impulse_work_before(model, start, eq.dt, st) if closed else impulse_work(model, start, eq, st))
+    which = counted(model, start, config.account)
+    work = jnp.asarray(scheme.weights, start.q.dtype) @ stage_work(model, start, eq, st, which)
+    at_once = (
+        impulse_work_before(model, start, eq.dt, st, which) if closed else impulse_work(model, start, eq, st, which)
+    )
+    work = work + at_once
     result = step_result(solved, found, z[-1], v, history, work, Roots(leg.memory, found.attempt.x))
     if closed:
         result = after_closing_impulse(solved, result, st, known and known.closing)

@@ -25,7 +25,7 @@ from pbad_jax.stage.equation import StageEquation
 from pbad_jax.stage.problem import SolverConfig, StageProblem, find, root
 from pbad_jax.stage.result import Roots, StepResult, step_result, without_gain
 from pbad_jax.stage.start import StepStart, instant_at
-from pbad_jax.stage.work import stage_work
+from pbad_jax.stage.work import counted, stage_work
 from pbad_jax.step import impulse
 from pbad_jax.step.impulse import Impulse, apply_impulses
 from pbad_jax.step.leg import Leg, Method
@@ -131,7 +131,7 @@ def _ended(model: Model, start: StepStart, leg: Leg, judged: bool = False) -> St
     if judged:
         return out
     st = equation.stages(model, start, done.roots[-1])
-    return without_gain(model, start, leg.eq.dt, st, out, OWN_ERROR, always=True)
+    return without_gain(model, start, leg.eq.dt, st, out, OWN_ERROR, settles=True)
 
 
 METHOD = Method(begin, problem, end, more, is_last)
@@ -198,9 +198,8 @@ def _after_stage(problem: StageProblem, table: _Table, i, done: _Done, found: co
     rate = Field(transforms.velocity_field(model, f, v), joint_field.rate(model, v, z))
     second = acceleration_field(model, f, z, v, a)
 
-    work = done.outcome.work
-    if config.account:
-        work = work + table.weights[i] * stage_work(model, start, eq, st)[0]
+    which = counted(model, start, config.account)
+    work = done.outcome.work + table.weights[i] * stage_work(model, start, eq, st, which)[0]
     smooth = is_continuous(model, table.nodes[i] * dt, start.v, z, v)
     ended = _together(done.outcome, step_result(problem, found, z, v, start.q, work, Roots()), smooth)
     rates, accelerations = _put(done.rates, i, rate, dt), _put(done.accelerations, i, second, dt**2)

@@ -22,7 +22,7 @@ from pbad_jax.schemes import radau
 from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.problem import SolverConfig, StageProblem, solve
 from pbad_jax.stage.start import StepStart
-from pbad_jax.stage.work import impulse_work
+from pbad_jax.stage.work import counted, impulse_work
 
 
 class Impulse(NamedTuple):
@@ -31,7 +31,7 @@ class Impulse(NamedTuple):
     rates: tuple[jax.Array, Field] | None  # v_k (nv,) and V_k after it; None where there is none
     status: jax.Array
     iterations: jax.Array
-    work: jax.Array  # (nforces,) J; (0,) unless asked for
+    work: jax.Array  # (nforces,) J, of those that are `counted`
     root: Any  # () where nothing was solved
 
 
@@ -42,8 +42,8 @@ def after(start: StepStart, kick: Impulse) -> StepStart:
 
 def apply_impulses(model: Model, config: SolverConfig, dt, start: StepStart, status, known: Any = None) -> Impulse:
     """V_k changed by the forces that act once a step; nothing where there are none."""
-    none = jnp.zeros(len(model.forces) if config.account else 0, start.q.dtype)
     if not acting(model, "step"):
+        none = jnp.zeros(len(model.forces), start.q.dtype)
         return Impulse(None, jnp.asarray(status, jnp.int8), jnp.zeros((), jnp.int32), none, ())
     scheme = radau(1) if config.recurrence == "sweeps" else radau(2)
     eq = equation.collocation(model, scheme, dt, start, None)
@@ -53,7 +53,7 @@ def apply_impulses(model: Model, config: SolverConfig, dt, start: StepStart, sta
     load = equation.end_load(model, start, eq.nodes[-1], st, dt)
     force = generalised_force(model, start.frames, load, recurrence=config.recurrence)
     v = start.v + dt * operator.solve(model, start.mass, force)
-    work = impulse_work(model, start, eq, st) if config.account else none
+    work = impulse_work(model, start, eq, st, counted(model, start, config.account))
     V = Field(transforms.velocity_field(model, start.frames, v), joint_field.rate(model, v))
     solved = found.status == Status.CONVERGED
     status = jnp.where(solved, jnp.asarray(status, jnp.int8), found.status)

@@ -20,12 +20,14 @@ from pbad_jax.schemes import Variational
 from pbad_jax.solver import continuation
 from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.problem import SolverConfig, StageProblem, find, root
-from pbad_jax.stage.result import Roots, StepResult, step_result
+from pbad_jax.stage.result import Roots, StepResult, step_result, without_gain
 from pbad_jax.stage.start import StepStart, instant_at
-from pbad_jax.stage.work import power
+from pbad_jax.stage.work import counted, power
 from pbad_jax.step import impulse
 from pbad_jax.step.impulse import apply_impulses
 from pbad_jax.step.leg import Leg, Method
+
+OWN_ERROR = 1.0  # of the energy at stake in a step, what it may add: 0.8 at the end of its stability, ω dt = 2
 
 
 class MomentumEquation(NamedTuple):
@@ -43,7 +45,7 @@ def step(
     """Solve p_k = <∂T_k/∂q, (T_{k+1} − T_k) M>/dt − dt τ_k/2 for q_{k+1}; then p_{k+1} from the same at q_{k+1}."""
     leg = begin(model, scheme, config, dt, start, state, status, known)
     found = find(problem(model, scheme, config, start, leg), leg.status, known and known.stages)
-    return end(model, scheme, config, start, leg, found)
+    return end(model, scheme, config, start, leg, found, known)
 
 
 def begin(
@@ -67,10 +69,16 @@ def problem(model: Model, scheme: Variational, config: SolverConfig, start: Step
 
 
 def end(
-    model: Model, scheme: Variational, config: SolverConfig, start: StepStart, leg: Leg, found: continuation.State
+    model: Model,
+    scheme: Variational,
+    config: SolverConfig,
+    start: StepStart,
+    leg: Leg,
+    found: continuation.State,
+    known: Roots | None = None,
 ) -> StepResult:
     """p_{k+1}, half the kick included."""
-    solved, kick = problem(model, scheme, config, start, leg), leg.memory
+    solved, kick, begun = problem(model, scheme, config, start, leg), leg.memory, start
     start, dt, recurrence = solved.start, leg.eq.dt, config.recurrence
     z = root(solved, found.attempt.x, found.status == Status.CONVERGED)
     st = equation.stages(model, start, z)
@@ -79,14 +87,15 @@ def end(
     free = operator.solve(model, mass, _tested_at(model, f, z[0], delta, recurrence) / dt)
     q = manifold.compose_increment(model, start.q, z[0])
     v = _half_kick(model, start, q, free, f, mass, dt)
-    work = kick.work
-    if config.account:
+    work, which = kick.work, counted(model, start, config.account)
+    if which:
         V = transforms.velocity_field(model, f, v)
         first = instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
         last = instant_at(model, start, q, v, f, V, start.time + dt, dt)
-        work = work + sum(0.5 * dt * power(model, at, "stages") for at in (first, last))
+        work = work + sum(0.5 * dt * power(model, at, "stages", which) for at in (first, last))
     out = step_result(solved, found, z[0], v, start.q, work, Roots(kick.root, found.attempt.x))
-    return out._replace(iterations=out.iterations + kick.iterations)
+    out = out._replace(iterations=out.iterations + kick.iterations)
+    return out if known is not None else without_gain(model, begun, dt, st, out, OWN_ERROR, settles=True)
 
 
 METHOD = Method(begin, problem, end)
