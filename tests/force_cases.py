@@ -95,6 +95,11 @@ def acts(load: forces.Load) -> dict[str, jax.Array]:
     return parts
 
 
+def energy_of(force):
+    """What gives its potential, or as a drive that with its control held; None: nothing."""
+    return getattr(force, "potential", None) or getattr(force, "held_potential", None)
+
+
 @jax.jit
 def judged(model, force, at: Instant) -> dict[str, Any]:
     """The Load, Jacobians of what it does by (T, V, q, v), differences, its potential, and gradients."""
@@ -107,7 +112,7 @@ def judged(model, force, at: Instant) -> dict[str, Any]:
         return sum(jnp.sum(y) for y in acts(force.load(model, moved(model, at, x))).values())
 
     def energy(force, x):
-        return force.potential(model, moved(model, at, x))
+        return energy_of(force)(model, moved(model, at, x))
 
     load = force.load(model, at)
     out = {"load": load, "autodiff": jax.jacfwd(does)(zero), "gradients": jax.grad(total, (0, 1))(force, zero)}
@@ -118,7 +123,7 @@ def judged(model, force, at: Instant) -> dict[str, Any]:
         out["differences"] = {
             k: jnp.moveaxis(y[0] - 8 * y[1] + 8 * y[2] - y[3], 0, -1) / (12 * h) for k, y in near.items()
         }
-    if hasattr(force, "potential"):
+    if energy_of(force) and energy_of(force)(model, at) is not None:
         out["potential"], out["slopes"] = jax.value_and_grad(energy, (0, 1))(force, zero)
     return out
 

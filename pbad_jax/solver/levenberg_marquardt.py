@@ -134,7 +134,7 @@ def restart(problem: Problem, s: SolveState, x, trust: jax.Array | float = 1.0) 
 def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveState:
     """Exactly one iteration: evaluate the trial, judge it, solve once. A finished solve is returned unchanged."""
     t = _evaluate_trial(problem, h, settings, s)
-    wanted = t.better & ~(_is_root(settings, s, t, t.better) & ~_matrix_is_wanted(problem, s.trial))
+    wanted = t.better & (problem.keeps_matrix | ~_is_root(settings, s, t, t.better))
     J, finite = _matrix(problem, s, t, wanted)
     accept = t.better & finite
     root = _is_root(settings, s, t, accept)
@@ -223,11 +223,6 @@ def _is_root(settings: Settings, s: SolveState, t: _Trial, accept) -> jax.Array:
     at_rounding = t.tiny | (~accept & (best <= ROUNDING * settings.tolerance))
     corrected = (s.iterations >= 0) & ~s.again  # what comes again was no root the first time
     return (corrected & ((best <= settings.tolerance) | at_rounding)) | (best == 0)
-
-
-def _matrix_is_wanted(problem: Problem, x) -> jax.Array:
-    """Whether the matrix of a root is needed: by who asked for the solve, or to see whether it is on the branch."""
-    return jnp.ones((), bool) if problem.keeps_matrix else problem.is_suspect(x)
 
 
 def _matrix(problem: Problem, s: SolveState, t: _Trial, wanted):

@@ -16,22 +16,18 @@ from pbad_jax.stage import equation
 from pbad_jax.stage.equation import StageFields
 from pbad_jax.stage.start import StepStart, as_array, instant_at
 
-# rad a step from which a root's matrix is looked at. Below, what stands on its head at a large dt may look like a fold:
-# where one configuration is unknown what grows by e in a step, where several are by e^2.4
-LARGE_TURN = 0.5
+LARGE_TURN = 0.5  # rad a step from which roots may be so near one another that no matrix tells them apart
 LEANING = 0.1  # how far to the left of the axis an eigenvalue may be, where inertia alone has 2 ± 1.4i (radau(2))
 BLOW = 0.3  # of the energy at stake, what a step may add where forces act once a step (docs/mathematics.md, section 4)
 BALANCED = 1e-6  # of all energy there is, in which the account of a step may be off by the solver's tolerance
 LONGEST_TURN = 2 * np.pi  # rad a step; beyond, how many turns there were is a guess
 
 
-def turns_far(model: Model, z: jax.Array) -> jax.Array:
-    """Whether a root z (m,nq) has turned some joint by so much that it may not be connected, () bool."""
-    return _largest_turn(model, z) >= LARGE_TURN
-
-
 def is_connected(model: Model, metric: batched.CholeskyFactor | None, D: jax.Array, J) -> jax.Array:
     """Whether a root can be the one that grows out of dt = 0, by its matrix: a necessary condition, () bool.
+
+    It refuses what runs from an unstable equilibrium by more than e in a step where one configuration is unknown, by
+    more than e^2.4 where several are: there the root is on the other side.
 
     One unknown configuration: J has to be positive definite (its symmetric part; that is, the root minimises the
     energy). Several: (D ⊗ mass)⁻¹ J has to have all its eigenvalues to the right of the imaginary axis. At dt = 0 it is
@@ -43,16 +39,19 @@ def is_connected(model: Model, metric: batched.CholeskyFactor | None, D: jax.Arr
     """
     if metric is None or J.shape[0] == model.nv:
         return operator.is_positive_definite(model, J)
-    m, inverse = len(D), metric.inverse
-    blocks = jnp.einsum("ax,ixjy,by->iajb", inverse, J.reshape(m, model.nv, m, model.nv), inverse)
+    m, nv = len(D), model.nv
     table = batched.solve(D, jnp.eye(m, dtype=D.dtype))  # not inv: LAPACK, side by side, may wait for ever
-    P = jnp.tensordot(table, blocks, axes=1).reshape(J.shape)
-    weights = jnp.repeat(jnp.abs(table[-1]), model.nv)  # radau's quadrature weights, but any that are positive would do
+    P = jnp.tensordot(table, J.reshape(m, nv, m, nv), axes=1).reshape(J.shape)
+    weights = jnp.repeat(jnp.abs(table[-1]), nv)  # radau's quadrature weights, but any that are positive would do
     sure = operator.is_positive_definite(model, weights[:, None] * P)  # by Lyapunov's theorem; one factorisation
-    return cond_if_any(~sure, lambda P: jnp.ones((), bool), _leans_to_the_right, P)
+    return cond_if_any(~sure, lambda P, inverse: jnp.ones((), bool), _leans_to_the_right, P, metric.inverse)
 
 
-def _leans_to_the_right(P: jax.Array) -> jax.Array:
+def _leans_to_the_right(P: jax.Array, inverse: jax.Array) -> jax.Array:
+    """Of (D⁻¹ ⊗ 1) J, measured in the mass matrix by the inverse of its factor."""
+    nv = len(inverse)
+    m = len(P) // nv
+    P = jnp.einsum("ax,ixjy,by->iajb", inverse, P.reshape(m, nv, m, nv), inverse).reshape(P.shape)
     return batched.eigenvalues_to_the_left(P + LEANING * jnp.eye(len(P), dtype=P.dtype)) < 0.5
 
 
@@ -130,12 +129,3 @@ def adds_energy(
     blown = jnp.any((U_0 > 0) & once) | jnp.any((U_1 > 0) & once)
     fall = 0.5 * transforms.total_mass(model) * jnp.sum((model.gravity * dt) ** 2) if settles else 0.0
     return told & (gain > jnp.where(blown, BLOW * (stake + fall), own_error * stake) + unknown)
-
-
-def _largest_turn(model: Model, z: jax.Array) -> jax.Array:
-    """The largest angle (rad) that a hinge or ball has turned, of z (m,nq)."""
-    t = tree(model.topology)
-    turns = [jnp.zeros(1, z.dtype), jnp.abs(z[:, t.scalar_q[t.hinge[t.scalar_links]]]).reshape(-1)]
-    if t.balls.size:
-        turns.append(jnp.linalg.norm(rotations.quaternion_log(z[:, t.ball_q]), axis=-1).reshape(-1))
-    return jnp.max(jnp.concatenate(turns))

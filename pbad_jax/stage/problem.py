@@ -28,6 +28,7 @@ from pbad_jax.stage.start import StepStart
 
 LONGEST_TURN = 1.5  # rad that one Newton correction may turn a joint
 FAR_TURN = 0.1  # rad of a first guess
+STILL = 1e-6  # of the model's size, what counts as no motion
 
 
 class SolverConfig(NamedTuple):
@@ -198,8 +199,11 @@ class StageProblem:
         return on_the_way | (self._guessed_turn() > branch.LARGE_TURN)
 
     def is_suspect(self, x: jax.Array) -> jax.Array:
-        """Whether a joint has turned far."""
-        return branch.turns_far(self.model, x) if self.has_branches else jnp.zeros((), bool)
+        """Whether anything moves: what stays where it is grows out of the start, also on its head."""
+        if not self.has_branches:
+            return jnp.zeros((), bool)
+        moved = jax.vmap(lambda z_j: manifold.difference(self.model, manifold.identity_increment(self.model), z_j))(x)
+        return self.length(moved.reshape(-1)) > STILL * residual_scale(self.model)
 
     def is_on_branch(self, x: jax.Array, J) -> jax.Array:
         """Whether J says that the root is connected with h = 0, and its turns can be counted."""

@@ -99,7 +99,7 @@ def test_a_root_has_the_matrix_of_the_point_before_unless_its_own_is_wanted(want
         evaluate=lambda x, h: (residual(x), x),
         metric=metric_of(jnp.eye(1)),
         jacobian=jax.jacfwd(residual),
-        suspect=lambda x: jnp.asarray(wanted),
+        keeps_matrix=wanted,
     )
     s, rejected, before = lm.init(problem, starts(30.0)), 0, None
     one = jax.jit(functools.partial(iterate, problem, lm.Settings(TIGHT, 100)))
