@@ -362,7 +362,7 @@ def stored(model: Model, at: Instant) -> list[jax.Array | None]:
     return [_stored(f, model, of_force(at, k)) for k, f in enumerate(model.forces)]
 
 
-def _stored(force: "Force", model: Model, at: Instant) -> jax.Array | None:
+def _stored(force: Any, model: Model, at: Instant) -> jax.Array | None:
     if makes_no_energy(force):
         return force.potential(model, at) if hasattr(force, "potential") else jnp.zeros((), model.dtype)
     return force.held_potential(model, at) if hasattr(force, "held_potential") else None
