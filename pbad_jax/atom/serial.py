@@ -21,6 +21,7 @@ import numpy as np
 
 from pbad_jax.kinematics.transforms import Frames, frames, joint_screws, transforms_serial
 from pbad_jax.kinematics.tree import tree
+from pbad_jax.math import loops
 from pbad_jax.math.small import matmul, transpose
 from pbad_jax.math.spatial import homogeneous
 from pbad_jax.model.model import Model
@@ -65,7 +66,7 @@ def pullback(model: Model, f: Frames, A: jax.Array) -> jax.Array:
         grad = jnp.sum(TdL[i] * A[i][None], axis=(-2, -1))  # (T^{p} ∂L) : A
         return A.at[parent[i]].add(matmul(A[i], transpose(homogeneous(f.L[i])))), grad  # A L^T to the parent
 
-    _, grad = jax.lax.scan(link, carry, jnp.arange(n), reverse=True)
+    _, grad = loops.scan(link, carry, jnp.arange(n), reverse=True)
     return grad[place[:, 0], place[:, 1]]
 
 
@@ -91,10 +92,10 @@ def pullback_hess(model: Model, f: Frames, A: jax.Array) -> jax.Array:
             block = jnp.sum(TdL[k][:, None] * B[None], axis=(-2, -1))  # (T^{p(j)} ∂L^j) : B, x of j by y of i
             return matmul(B, LT[k]), jnp.where(j < n, block, 0.0)
 
-        _, blocks = jax.lax.scan(ancestor, B, ancestors[i, 1:])
+        _, blocks = loops.scan(ancestor, B, ancestors[i, 1:])
         return A.at[parent[i]].add(matmul(A[i], LT[i])), (own, blocks)
 
-    _, (own, blocks) = jax.lax.scan(link, carry, jnp.arange(n), reverse=True)
+    _, (own, blocks) = loops.scan(link, carry, jnp.arange(n), reverse=True)
     above = _spread(model, place, 0.5 * own, blocks)
     return above + above.T
 
@@ -121,11 +122,11 @@ def mixed_hess(model: Model, f_a: Frames, f_b: Frames) -> jax.Array:
             ba = jnp.sum(TdL_a[k][:, None] * G[None], axis=(-2, -1))  # x of j by q_a, y of i by q_b
             return (F, G), (jnp.where(j < n, ab, 0.0), jnp.where(j < n, ba, 0.0))
 
-        _, (ab, ba) = jax.lax.scan(ancestor, (F, G), (ancestors[i, :-1], ancestors[i, 1:]))
+        _, (ab, ba) = loops.scan(ancestor, (F, G), (ancestors[i, :-1], ancestors[i, 1:]))
         up = matmul(matmul(L_a[i], S[i]), L_b[i].T)
         return S.at[parent[i]].add(up), (own, ab, ba)
 
-    _, (own, ab, ba) = jax.lax.scan(link, carry, jnp.arange(n), reverse=True)
+    _, (own, ab, ba) = loops.scan(link, carry, jnp.arange(n), reverse=True)
     return _spread(model, place, own, ba) + _spread(model, place, jnp.zeros_like(own), ab).T
 
 

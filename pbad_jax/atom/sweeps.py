@@ -23,7 +23,6 @@ Links that do not wait for one another are eliminated together, in rows of ⌈N/
 work, and on a chain one link a row. The number of operations that XLA compiles does not depend on N.
 """
 
-import functools
 import heapq
 from typing import NamedTuple
 
@@ -33,7 +32,8 @@ import numpy as np
 
 from pbad_jax.kinematics.transforms import Frames, transforms_parallel
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.math import rotations
+from pbad_jax.math import loops, rotations
+from pbad_jax.math.precision import made_once
 from pbad_jax.math.rotations import hat
 from pbad_jax.math.small import matmul, matvec, small_sum, transpose
 from pbad_jax.math.spatial import homogeneous, wrench
@@ -49,7 +49,7 @@ class EliminationOrder(NamedTuple):
     place: np.ndarray  # (nv,) where a degree of freedom lies in a flattened (rows,width,slots)
 
 
-@functools.lru_cache(maxsize=256)
+@made_once
 def elimination_order(topology: Topology) -> EliminationOrder:
     """The index tables of a topology; made once. Deepest links first, as many at a time as the mean level has."""
     t, n, nv = tree(topology), topology.n_links, topology.nv
@@ -91,7 +91,7 @@ def subtree_sum(model: Model, x: jax.Array) -> jax.Array:
         link, parent = links
         return _add(x, parent, _get(x, link)), None
 
-    x, _ = jax.lax.scan(row, _padded(x, 2), (s.link, s.parent))
+    x, _ = loops.scan(row, _padded(x, 2), (s.link, s.parent))
     return x[:-2]
 
 
@@ -103,7 +103,7 @@ def ancestor_sum(model: Model, x: jax.Array) -> jax.Array:
         link, parent = links
         return _add(x, link, _get(x, parent)), None
 
-    x, _ = jax.lax.scan(row, _padded(x, 2), (s.link, s.parent), reverse=True)
+    x, _ = loops.scan(row, _padded(x, 2), (s.link, s.parent), reverse=True)
     return x[:-2]
 
 
@@ -202,6 +202,7 @@ def solve(model: Model, J: NewtonMatrix, b: jax.Array) -> jax.Array:
     """
     if not model.nv:
         return b
+    J, b = loops.alike((J, b))
     return jax.lax.custom_linear_solve(
         lambda x: multiply(model, J, x),
         b,
@@ -257,7 +258,7 @@ def _solve(model: Model, J: NewtonMatrix, b: jax.Array) -> jax.Array:
         return _add(twist, link, nu + small_sum(S * delta[..., None], axis=-2)), delta
 
     zero = jnp.zeros((model.topology.n_links + 2, 6), b.dtype)
-    _, delta = jax.lax.scan(outward, zero, (s.link, s.parent, S, gain), reverse=True)
+    _, delta = loops.scan(outward, zero, (s.link, s.parent, S, gain), reverse=True)
     return delta.reshape(-1)[s.place]
 
 
@@ -286,7 +287,7 @@ def _inward(model: Model, J: NewtonMatrix, b: jax.Array):
         change = jnp.concatenate([change, jnp.zeros_like(w)[..., None]], axis=-1)
         return _add(Z, parent, here - change), (gain, e, _has_positive_pivots(D, dofs == model.nv))
 
-    return jax.lax.scan(inward, Z, (s.link, s.parent, dofs, S, joint, rhs))[1]
+    return loops.scan(inward, Z, (s.link, s.parent, dofs, S, joint, rhs))[1]
 
 
 def _joint_terms(model: Model, d: jax.Array, blocks: jax.Array | None) -> jax.Array:

@@ -14,6 +14,7 @@ from pbad_jax.envs.randomise import randomised
 from pbad_jax.envs.state import EnvState, Params
 from pbad_jax.envs.task import Task, action_bounds
 from pbad_jax.errors import Status, TaskError
+from pbad_jax.math import loops
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.step import make_step
 
@@ -102,7 +103,7 @@ class Env:
         def body(state: EnvState, _):
             return episode.chosen(state.done, state, part(state, state.done)), None
 
-        state = jax.lax.scan(body, state, length=rules.repeat)[0] if repeated else part(state, None)
+        state = loops.scan(body, state, length=rules.repeat)[0] if repeated else part(state, None)
         return episode.concluded(rules, params, state)
 
     def randomise(self, key: jax.Array, **ranges) -> Params:

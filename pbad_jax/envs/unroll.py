@@ -12,6 +12,7 @@ from pbad_jax.envs import episode
 from pbad_jax.envs.env import Env, axes_of
 from pbad_jax.envs.state import EnvState, Params
 from pbad_jax.errors import OptionError, TaskError
+from pbad_jax.math import loops
 from pbad_jax.rollouts import interleaved
 from pbad_jax.rollouts.batch import schedule_of, width_of
 from pbad_jax.rollouts.devices import on_each_device, placed, share_of
@@ -192,7 +193,7 @@ def _by_steps(env: Env, policy, policy_params, params: Params, axes: Params, sta
         return state, _transition(state, obs, action, extras)
 
     each, lanes = jax.vmap(one, (axes, 0, 0, None)), jnp.arange(state.sim.q.shape[0])
-    state, rows = jax.lax.scan(lambda state, k: each(params, state, lanes, k), state, jnp.arange(length))
+    state, rows = loops.scan(lambda state, k: each(params, state, lanes, k), state, jnp.arange(length))
     return state, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), rows)
 
 

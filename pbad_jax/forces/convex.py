@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pbad_jax.math import loops
 from pbad_jax.math.small import matmul, matvec, small_sum
 
 ITERATIONS = 40
@@ -151,7 +152,7 @@ def search(A: Convex, B: Convex, R: jax.Array, t: jax.Array) -> tuple[jax.Array,
 
     none = Simplex(jnp.zeros((4, 3), t.dtype), jnp.zeros((4, 3), t.dtype), jnp.zeros(4, bool))
     begun = (_begun(A, B, R, t), none, jnp.zeros((), t.dtype))
-    n, simplex, far = jax.lax.fori_loop(0, ROUNDS, once, begun)
+    n, simplex, far = loops.fori_loop(0, ROUNDS, once, begun)
 
     return polished(A, B, R, t, simplex, far, jnp.zeros_like(t), n), simplex, far
 
@@ -164,7 +165,7 @@ def polished(A, B, R, t, found: Simplex, far: jax.Array, moved: jax.Array, n: ja
         better = separation(A, B, R, t + moved, other) > separation(A, B, R, t + moved, n)
         return jnp.where(better, other, n)
 
-    return jax.lax.fori_loop(0, POLISHED, once, n)
+    return loops.fori_loop(0, POLISHED, once, n)
 
 
 def away(A: Convex, B: Convex, R: jax.Array, t: jax.Array, n: jax.Array) -> jax.Array:
@@ -198,7 +199,7 @@ def gjk(A: Convex, B: Convex, R: jax.Array, t: jax.Array, n: jax.Array) -> tuple
     a, b, w = farthest(n)
     first = Simplex(jnp.broadcast_to(a, (4, 3)), jnp.broadcast_to(b, (4, 3)), jnp.arange(4) == 0)
     start = (first, jnp.broadcast_to(w, (4, 3)), w, jnp.ones((), bool), 0)
-    simplex, _, v, _, _ = jax.lax.while_loop(lambda s: s[3] & (s[4] < ITERATIONS), better, start)
+    simplex, _, v, _, _ = loops.while_loop(lambda s: s[3] & (s[4] < ITERATIONS), better, start)
     return simplex, v
 
 

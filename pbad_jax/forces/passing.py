@@ -23,6 +23,7 @@ from pbad_jax.forces.force import Instant
 from pbad_jax.forces.one_sided import one_sided
 from pbad_jax.forces.regularised import ramp
 from pbad_jax.forces.surfaces import TINY
+from pbad_jax.math import loops
 from pbad_jax.math.small import matmul, small_sum
 from pbad_jax.model.model import Model
 
@@ -52,7 +53,7 @@ def crossing(clear: Callable[[jax.Array], jax.Array], length: jax.Array) -> Cros
         return a + jnp.maximum(clear(a), 0.0) / length, b - jnp.maximum(clear(b), 0.0) / length
 
     one = jnp.ones_like(length)
-    a, b = (jnp.clip(t, 0.0, 1.0) for t in jax.lax.fori_loop(0, MARCHES, march, (0 * one, one)))
+    a, b = (jnp.clip(t, 0.0, 1.0) for t in loops.fori_loop(0, MARCHES, march, (0 * one, one)))
     return Crossing(a, b, jnp.where(a < b, -clear(0.5 * (a + b)), -1.0))
 
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.sharding import AxisType
 
+from pbad_jax.math import loops
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.traced import traced_once
 
@@ -23,6 +24,7 @@ SOLVE_ALONE, CHOLESKY_ALONE = 6, 10  # unknowns from which on a CPU takes lanes 
 LARGEST_SUBSTITUTION = 1024  # numbers on the right; beyond, OpenBLAS wakes threads, which spin longer than they work
 PANELS = 8  # loops that the written-out elimination consists of, at most; finished columns are dropped between them
 SMALLEST_PANEL = 8
+SCHULZ_ITERATIONS = 60  # each makes what is small 1.5 times larger
 SIGN_ITERATIONS, SETTLED = 20, 0.05  # of the matrix sign function: at most, and the relative change that ends them
 
 
@@ -31,6 +33,7 @@ def solve(A: jax.Array, b: jax.Array) -> jax.Array:
 
     Differentiable in both directions: the tangent is another solve with A, the cotangent one with Aᵀ.
     """
+    A, b = loops.alike((A, b))
     return jax.lax.custom_linear_solve(
         lambda x: A @ x,
         b,
@@ -76,7 +79,7 @@ def _quickest(alone: int, one: Callable, by_library: Callable, at_once: Callable
     ways = {"cuda": jax.vmap(by_library)}
     if lanes[0].shape[-1] >= alone and lanes_are_here():
         ways["cpu"] = functools.partial(in_turn, one)
-    return jax.lax.platform_dependent(*lanes, **ways, default=at_once)
+    return loops.platform_dependent(*lanes, **ways, default=at_once)
 
 
 def _by_square_lu(A: jax.Array, b: jax.Array) -> jax.Array:
@@ -127,8 +130,22 @@ def eigenvalues_to_the_left(A: jax.Array) -> jax.Array:
         new = 0.5 * (scale * X + inverse / scale)
         return new, jnp.linalg.norm(new - X) / size, count + 1
 
-    X, _, _ = jax.lax.while_loop(unsettled, one, (A, jnp.full((), jnp.inf, A.dtype), 0))
+    X, _, _ = loops.while_loop(unsettled, one, (A, jnp.full((), jnp.inf, A.dtype), 0))
     return 0.5 * (n - jnp.trace(X))
+
+
+def positive_part(A: jax.Array) -> jax.Array:
+    """A symmetric A (n,n) with zeros for its negative eigenvalues: (A + |A|)/2.
+
+    |A| = A sign(A), and the sign by Newton and Schulz's iteration X ← X (3 − X²)/2 (Higham, Functions of Matrices,
+    section 5.3), products alone. Eigenvalues below 1e-10 of the largest may be left in part.
+    """
+    A = loops.alike(0.5 * (A + A.T))
+    size = jnp.linalg.norm(A)
+    X = A / jnp.where(size > 0, size, 1.0)
+    X = loops.fori_loop(0, SCHULZ_ITERATIONS, lambda _, X: 1.5 * X - 0.5 * X @ (X @ X), X)
+    part = 0.5 * (A + A @ X)
+    return 0.5 * (part + part.T)
 
 
 def eliminate(A: jax.Array, b: jax.Array) -> jax.Array:
@@ -159,7 +176,7 @@ def eliminate(A: jax.Array, b: jax.Array) -> jax.Array:
             return W, used | chosen, order
 
         last = min(n, first + panel)
-        W, used, order = jax.lax.fori_loop(first, last, column, (W, used, order))
+        W, used, order = loops.fori_loop(first, last, column, (W, used, order))
         W = W[:, :, last - first :]
     return jnp.take_along_axis(W, order[:, :, None], axis=1)
 
@@ -173,7 +190,7 @@ class CholeskyFactor(NamedTuple):
 
 def cholesky(M: jax.Array) -> CholeskyFactor:
     """The Factors of M (n,n); NaN where M is not positive definite. Not differentiable in reverse."""
-    return CholeskyFactor(*_cholesky(M))
+    return CholeskyFactor(*_cholesky(loops.alike(M)))
 
 
 @custom_vmap
@@ -220,7 +237,7 @@ def _cholesky_at_once(M: jax.Array) -> tuple[jax.Array, jax.Array]:
         return S, jax.lax.dynamic_update_index_in_dim(L, c, k, 2), R
 
     zero = jnp.zeros_like(M)
-    _, L, R = jax.lax.fori_loop(0, n, column, (M, zero, zero))
+    _, L, R = loops.fori_loop(0, n, column, (M, zero, zero))
     return L, R
 
 
@@ -230,11 +247,12 @@ def cond_if_any(wanted: jax.Array, often: Callable, seldom: Callable, *operands,
     Under vmap a `lax.cond` computes both for every lane; here `seldom` is left out while no lane wants it. Where it
     takes long, a CPU computes it for the lanes that want it, one after another, and not for their neighbours.
     """
+    wanted, operands = loops.alike((wanted, operands))
     often, seldom = (traced_once(f, *operands) for f in (often, seldom))
 
     @custom_vmap
     def choose(wanted, *operands):
-        return jax.lax.cond(wanted, seldom, often, *operands)
+        return loops.instead(wanted, seldom, often, *operands)
 
     @choose.def_vmap
     @with_all_bits
@@ -249,15 +267,15 @@ def cond_if_any(wanted: jax.Array, often: Callable, seldom: Callable, *operands,
         def alone(*every):
             def of_lane(k):
                 w, *o = jax.tree.map(lambda x, batched: x[k] if batched else x, every, tuple(in_batched))
-                return jax.lax.cond(w, seldom, often, *o)
+                return loops.instead(w, seldom, often, *o)
 
             return jax.lax.map(of_lane, jnp.arange(axis_size))
 
         def some(*every):
             ways = {"cpu": alone} if takes_long and axis_size and lanes_are_here() else {}
-            return jax.lax.platform_dependent(*every, **ways, default=each(select))
+            return loops.platform_dependent(*every, **ways, default=each(select))
 
-        out = jax.lax.cond(jnp.any(wanted), some, each(lambda _, *o: often(*o)), wanted, *operands)
+        out = loops.instead(jnp.any(wanted), some, each(lambda _, *o: often(*o)), wanted, *operands)
         return out, jax.tree.map(lambda _: True, out)
 
     return choose(wanted, *operands)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
+from pbad_jax.math import loops
 from pbad_jax.math.batched import lanes_are_here
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.traced import traced_once
@@ -24,11 +25,12 @@ SHARE, SLOTS = 16, 64  # elsewhere: one slot for so many lanes, and at least so 
 
 def run_until_done(step: Callable, is_running: Callable, given: Any, state: Any) -> Any:
     """state = step(given, state) while is_running(state); both are pytrees of arrays, `given` does not change."""
+    given, state = loops.alike((given, state))
     step = traced_once(step, given, state)
 
     @custom_vmap
     def run(given, state):
-        return jax.lax.while_loop(is_running, lambda s: step(given, s), state)
+        return loops.while_loop(is_running, lambda s: step(given, s), state)
 
     @run.def_vmap
     @with_all_bits
@@ -59,7 +61,7 @@ def slots_on_cpu(state: Any, lanes: int) -> int:
 def _side_by_side(step: Callable, is_running: Callable, axes, given, state, left: int):
     """All lanes until no more than `left` are running; `step` leaves one that is done as it is."""
     each = jax.vmap(step, (axes, 0))
-    return jax.lax.while_loop(lambda s: jnp.sum(jax.vmap(is_running)(s)) > left, lambda s: each(given, s), state)
+    return loops.while_loop(lambda s: jnp.sum(jax.vmap(is_running)(s)) > left, lambda s: each(given, s), state)
 
 
 def _in_turn(step: Callable, is_running: Callable, axes, given, state, slots: int):
@@ -88,7 +90,7 @@ def _in_turn(step: Callable, is_running: Callable, axes, given, state, slots: in
             still = jnp.sum(jax.vmap(is_running)(s) & taken)
             return (still > 0) & (flying - still < wanted * flying)
 
-        states = jax.lax.while_loop(go_on, lambda s: each(here, s), at(all_states, own))
+        states = loops.while_loop(go_on, lambda s: each(here, s), at(all_states, own))
         all_states = jax.tree.map(lambda x, new: x.at[lane].set(new, mode="drop"), all_states, states)
         free = ~(jax.vmap(is_running)(states) & taken)
         place = next_place + jnp.cumsum(free).astype(jnp.int32) - 1
@@ -96,4 +98,4 @@ def _in_turn(step: Callable, is_running: Callable, axes, given, state, slots: in
 
     first = seated(jnp.arange(slots, dtype=jnp.int32))
     carry = state, first, jnp.asarray(slots, jnp.int32)
-    return jax.lax.while_loop(lambda c: jnp.any(c[1] < lanes), some_end, carry)[0]
+    return loops.while_loop(lambda c: jnp.any(c[1] < lanes), some_end, carry)[0]

@@ -12,7 +12,7 @@ from pbad_jax.dynamics.newton_euler import ALGORITHMS, acceleration
 from pbad_jax.errors import OptionError, Status
 from pbad_jax.kinematics import manifold
 from pbad_jax.kinematics.tree import change_balls, tree
-from pbad_jax.math import rotations
+from pbad_jax.math import loops, rotations
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.small import matvec
 from pbad_jax.model.model import Model
@@ -170,4 +170,4 @@ def _rollout(model: Model, state: State, controls, dt: jax.Array, n_steps: int, 
         state, info = step(model, state, control, dt)
         return state, (Trajectory(state.time, state.q, state.v), info)
 
-    return jax.lax.scan(body, state, controls, length=n_steps)[1]
+    return loops.scan(body, state, controls, length=n_steps)[1]

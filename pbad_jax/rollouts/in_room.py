@@ -13,6 +13,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 
+from pbad_jax.math import loops
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, times
 from pbad_jax.rollouts.progress import report_progress
@@ -72,7 +73,7 @@ def programs(options: Options) -> Programs:
             state, info = step(model, state, None if controls is None else controls[k], dt)
             return state, jax.tree.map(lambda all, x: all.at[k].set(x), rows, (state.q, state.v, info))
 
-        return jax.lax.fori_loop(first, last, body, (state, rows))
+        return loops.fori_loop(first, last, body, (state, rows))
 
     return Programs(rows, steps)
 

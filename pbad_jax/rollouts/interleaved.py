@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from pbad_jax.math import loops
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.rollouts.lane import Drive, Programs, Slot, lane_of
@@ -103,7 +104,7 @@ def run(
     flight = _BatchState(slots, none, written, (states, carry), last, none, none, jnp.zeros(width, jnp.int32))
     if not room:
         return written, states, carry, (none, none, jnp.ones((), model.dtype))
-    flight = jax.lax.while_loop(lambda f: (f.waiting < n) | jnp.any(f.slots.flight.lane < n), commit, flight)
+    flight = loops.while_loop(lambda f: (f.waiting < n) | jnp.any(f.slots.flight.lane < n), commit, flight)
     written = _filled(flight.written, flight.last, rows, room) if drive.stops else flight.written
     busy = jnp.mean(flight.used.astype(model.dtype)) / jnp.maximum(1, flight.passes)
     return written, *flight.ends, (flight.passes, flight.rounds, busy)
@@ -150,7 +151,7 @@ def _until_ready(lanes: Programs, in_step: bool, models: Model, axes: Any, taken
             waiting = flying - jnp.sum(after.status == lm.RUNNING)
             return after, (wasted + waiting).astype(jnp.int32), passes + 1, used + (s.status == lm.RUNNING)
 
-        s, _, passes, used = jax.lax.while_loop(go_on, one, (slots.solve, none, passes, used))
+        s, _, passes, used = loops.while_loop(go_on, one, (slots.solve, none, passes, used))
         return slots._replace(solve=s), passes, used
 
     def waits(c):
@@ -168,7 +169,7 @@ def _until_ready(lanes: Programs, in_step: bool, models: Model, axes: Any, taken
 
     if lanes.advanced is None:
         return some_solved(slots, passes, used)
-    slots, _, passes, used = jax.lax.while_loop(waits, some_on, (slots, none, passes, used))
+    slots, _, passes, used = loops.while_loop(waits, some_on, (slots, none, passes, used))
     return slots, passes, used
 
 
@@ -184,4 +185,4 @@ def _filled(written, last: jax.Array, rows, room: int):
         k = jnp.minimum(jnp.arange(room)[None], last[:, None])
         return jnp.take_along_axis(x, k.reshape(*k.shape, *(1,) * (x.ndim - 2)), axis=1)
 
-    return jax.lax.cond(jnp.any(last < rows - 1), lambda w: jax.tree.map(fill, w), lambda w: w, written)
+    return loops.cond(jnp.any(last < rows - 1), lambda w: jax.tree.map(fill, w), lambda w: w, written)

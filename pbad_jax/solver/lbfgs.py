@@ -1,24 +1,28 @@
 """L-BFGS: the paper's other optimiser, for an energy or a sum of squared residuals. Knows no physics.
 
-optax keeps the history and searches along the line (backtracking, because under vmap a zoom search costs every lane
-its worst case). The gradient is the one that is handed in: optax differentiates its objective by autodiff, so it
-is given f + g·(y − y), constants but for the first y. Stops on the norm, or when rounding lets nothing decrease any
-more, which is near the square root of the dtype's precision.
+optax keeps the history and gives the direction. The search along it goes back by halves, because under vmap one that
+zooms costs every lane its worst case. Stops on the norm, or when rounding lets nothing decrease any more, which is near
+the square root of the dtype's precision.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from pbad_jax.errors import Status
+from pbad_jax.math import loops
 from pbad_jax.solver.levenberg_marquardt import RUNNING, Settings, SolveState
 from pbad_jax.solver.problem import Problem
 
 MEMORY = 10  # pairs of differences kept
 BACKTRACKS = 25  # of one line search
+ENOUGH, LONGER = (
+    1e-4,
+    1.5,
+)  # share of the decrease that the slope promises; and what the last length is tried with first
 STUCK = 2  # iterations in a row without any decrease: one with the memory, one along the gradient
 
 
@@ -26,7 +30,8 @@ class State(NamedTuple):
     """Where the minimisation stands."""
 
     y: jax.Array  # (n,)
-    memory: optax.OptState
+    memory: Any  # optax's
+    length: jax.Array  # () of the last step along its direction
     value: jax.Array
     gradient: jax.Array  # (n,)
     norm: jax.Array
@@ -107,33 +112,24 @@ def minimise(
         tolerance: of the norm. max_iterations: at most. y: (n,) the guess.
         status: RUNNING, or a Status to be passed through.
     """
-    search = optax.scale_by_backtracking_linesearch(BACKTRACKS, decrease_factor=0.5, store_grad=True)
-    method = optax.lbfgs(memory_size=MEMORY, linesearch=search)
-
-    def handed(y):
-        value, gradient = objective(jax.lax.stop_gradient(y))
-        return value + jax.lax.stop_gradient(gradient) @ (y - jax.lax.stop_gradient(y))
-
-    value_and_gradient = optax.value_and_grad_from_state(handed)
+    method = optax.scale_by_lbfgs(MEMORY)
 
     def iterate(s: State) -> State:
-        updates, memory = method.update(s.gradient, s.memory, s.y, value=s.value, grad=s.gradient, value_fn=handed)
-        y = s.y + jnp.asarray(updates)
-        value, gradient = map(jnp.asarray, value_and_gradient(y, state=memory))
+        ahead, memory = method.update(s.gradient, s.memory, s.y)
+        y, length, value, gradient = searched(objective, s, -jnp.asarray(ahead))
         finite = jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient))
         lower = value < s.value
         stuck = jnp.where(lower, 0, s.stuck + 1).astype(jnp.int32)
         reached = norm(y, value)
-        there = (y, memory, value, gradient, reached)
-        back = (s.y, method.init(s.y), s.value, s.gradient, s.norm)
+        there = (y, memory, length, value, gradient, reached)
+        back = (s.y, method.init(s.y), jnp.ones_like(length), s.value, s.gradient, s.norm)
         status = jnp.int8(RUNNING)
         status = jnp.where(s.iterations + 1 >= max_iterations, jnp.int8(Status.MAX_ITER), status)
         status = jnp.where(stuck >= STUCK, jnp.int8(Status.STALLED), status)
         status = jnp.where(~finite, jnp.int8(Status.NONFINITE_EVAL), status)
         status = jnp.where(finite & (reached <= tolerance), jnp.int8(Status.CONVERGED), status)
-        best = jax.tree.map(lambda a, b: jnp.where(lower, a, b), there, back)
-        y, memory, value, gradient, reached = best
-        after = State(y, memory, value, gradient, reached, stuck, s.iterations + 1, status)
+        y, memory, length, value, gradient, reached = jax.tree.map(lambda a, b: jnp.where(lower, a, b), there, back)
+        after = State(y, memory, length, value, gradient, reached, stuck, s.iterations + 1, status)
         return jax.tree.map(lambda new, old: jnp.where(s.status == RUNNING, new, old), after, s)
 
     value, gradient = objective(y)
@@ -141,5 +137,31 @@ def minimise(
     status = jnp.asarray(status, jnp.int8)
     bad = ~(jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient)))
     status = jnp.where((status == RUNNING) & bad, jnp.int8(Status.NONFINITE_EVAL), status)
-    first = State(y, method.init(y), value, gradient, norm(y, value), zero, zero, status)
-    return jax.lax.while_loop(lambda s: s.status == RUNNING, iterate, first)
+    first = State(y, method.init(y), jnp.ones_like(value), value, gradient, norm(y, value), zero, zero, status)
+    return loops.while_loop(lambda s: s.status == RUNNING, iterate, first)
+
+
+def searched(objective: Callable, s: State, direction: jax.Array):
+    """The point y along a direction (n,) from a state, how far along it is, and its value and gradient.
+
+    Where no length is found that is finite, it is that of the state.
+    """
+    slope = direction @ s.gradient
+
+    def goes_on(found):
+        *_, excess, count = found
+        return (excess > 0) & (count <= BACKTRACKS)
+
+    def shorter(found):
+        _, length, _, _, _, count = found
+        length = jnp.where(count > 0, 0.5 * length, length)
+        y = s.y + length * direction
+        value, gradient = objective(y)
+        excess = value - s.value - ENOUGH * length * slope
+        return y, length, value, gradient, jnp.where(jnp.isnan(excess), jnp.inf, excess), count + 1
+
+    first = jnp.minimum(LONGER * s.length, 1.0)
+    start = s.y, first, s.value, s.gradient, jnp.full_like(s.value, jnp.inf), jnp.zeros((), jnp.int32)
+    *found, excess, _ = loops.while_loop(goes_on, shorter, start)
+    none = (s.y, jnp.zeros_like(first), s.value, s.gradient)
+    return jax.tree.map(lambda a, b: jnp.where(jnp.isinf(excess), b, a), tuple(found), none)

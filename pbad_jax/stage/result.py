@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from pbad_jax.atom import operator
 from pbad_jax.errors import Status
+from pbad_jax.math import loops
 from pbad_jax.model.model import Model
 from pbad_jax.solver import continuation
 from pbad_jax.stage.branch import adds_energy
@@ -82,7 +83,7 @@ def _condition(problem: StageProblem, J: operator.Operator, n: int) -> jax.Array
             return y / size, size
 
         x = jnp.cos(jnp.arange(1, n + 1, dtype=model.dtype) ** 2)
-        return jax.lax.fori_loop(0, POWER_ITERATIONS, more, (x / jnp.linalg.norm(x), jnp.ones((), x.dtype)))[1]
+        return loops.fori_loop(0, POWER_ITERATIONS, more, (x / jnp.linalg.norm(x), jnp.ones((), x.dtype)))[1]
 
     grows = largest(lambda x: stages(operator.solve, operator.times(model, J, x)))
     return jnp.maximum(1.0, grows * largest(lambda x: operator.solve(model, J, stages(operator.times, x))))

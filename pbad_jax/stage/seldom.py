@@ -24,6 +24,7 @@ from pbad_jax.forces.force import (
     total_load,
 )
 from pbad_jax.kinematics.transforms import Frames
+from pbad_jax.math import loops
 from pbad_jax.math.batched import cond_if_any
 from pbad_jax.model.model import Model
 
@@ -94,5 +95,5 @@ def _plus(
         act, *own = given
         return cond_if_any(act, as_before, with_part, total, *own, alone, here, there, dt)
 
-    total, duals = jax.lax.scan(one, total, (parts.act, parts.places, parts.duals, parts.idle))
+    total, duals = loops.scan(one, total, (parts.act, parts.places, parts.duals, parts.idle))
     return total, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), duals)

@@ -13,6 +13,7 @@ from pbad_jax.errors import Status
 from pbad_jax.forces.force import total_load
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Field
+from pbad_jax.math import loops
 from pbad_jax.math.small import matmul
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
@@ -74,7 +75,7 @@ def step(
         return more(model, scheme, config, start, leg, find(stage, leg.status, None if stages is None else stages[i]))
 
     first = begin(model, scheme, config, dt, start, state, status, known)
-    last = jax.lax.fori_loop(0, len(scheme.A), solved, first)
+    last = loops.fori_loop(0, len(scheme.A), solved, first)
     return _ended(model, start, last, judged=known is not None)
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from pbad_jax.errors import Status
 from pbad_jax.kinematics import manifold
+from pbad_jax.math import loops
 from pbad_jax.math.batched import cond_if_any
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
@@ -61,7 +62,7 @@ def history_node(
         z, after = known_roots.before, status
     begun = dataclasses.replace(start, recurrence=dense)
     attached = lambda z: root(problem_at(model, begun, h), z, after == status)[-1]  # noqa: E731
-    return jax.lax.cond(missing, attached, lambda z: known, z), after, z
+    return loops.cond(missing, attached, lambda z: known, z), after, z
 
 
 def from_radau(problem: StageProblem, found: continuation.State) -> continuation.State:

@@ -14,6 +14,7 @@ from pbad_jax.checks import given_step_size, is_step_size
 from pbad_jax.dynamics import energy
 from pbad_jax.errors import Status
 from pbad_jax.kinematics import manifold
+from pbad_jax.math import loops
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, activated, checked, driven, later
@@ -62,9 +63,10 @@ def make_step(options: Options):
         control, config = checked(model, state, control), resolve(options, model)
         dt = given_step_size(dt, options.dt, model.dtype)
         once = functools.partial(step_once, scheme_of(options), config, options.failed_gradient)
+        given = loops.alike((model, control, dt, state))
         if options.on_failure == "freeze":
-            return implicit.checkpointed(lambda *given: once(*given)[:2])(model, control, dt, state)
-        return substeps.whole_or_in_parts(once, config, model, control, dt, state)
+            return loops.alike(implicit.checkpointed(lambda *given: once(*given)[:2])(*given))
+        return loops.alike(substeps.whole_or_in_parts(once, config, *given))
 
     return step
 

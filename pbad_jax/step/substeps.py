@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.errors import Status
+from pbad_jax.math import loops
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, later
 from pbad_jax.solver import implicit
@@ -47,7 +48,7 @@ def whole_or_in_parts(
 
     none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(attempt, *given)[2])
     begun = _in_lanes(given[3], (none_yet(given[0], config, given[3]), none))
-    p, roots = jax.lax.while_loop(lambda carry: go_on(carry[0]), part, begun)
+    p, roots = loops.while_loop(lambda carry: go_on(carry[0]), part, begun)
     after, info = outcome(given[3], given[2], p)
     at_root = functools.partial(_at_root, once)
     theta = (model, control, dt, state, implicit.keep((roots, is_whole(p))))

@@ -182,3 +182,17 @@ def test_tangents_of_one_lane_share_a_factorisation():
         np.testing.assert_allclose(by_b, np.linalg.inv(np.asarray(A[0], float)), rtol=2000 * EPS, atol=2000 * EPS)
         lanes_by_b = jax.vmap(jacobian(batched.solve, 1))(A, b)
         np.testing.assert_allclose(lanes_by_b, np.linalg.inv(np.asarray(A, float)), rtol=2000 * EPS, atol=2000 * EPS)
+
+
+def test_the_positive_part_is_that_of_the_eigenvalues():
+    """Of random symmetric matrices, singular ones and none, one lane and many: the negative eigenvalues become zero."""
+    rng = np.random.default_rng(5)
+    turns = np.linalg.qr(rng.normal(size=(6, 7, 7)))[0]
+    values = rng.normal(size=(6, 7))
+    values[1, :3], values[2], values[3], values[4] = 0.0, np.abs(values[2]), -np.abs(values[3]), 0.0
+    A = np.einsum("kij,kj,klj->kil", turns, values, turns)
+    want = np.einsum("kij,kj,klj->kil", turns, np.maximum(values, 0.0), turns)
+    tolerance = 1e-5 if FLOAT32 else 1e-9
+    many = jax.jit(jax.vmap(batched.positive_part))(jnp.asarray(A, DTYPE))
+    np.testing.assert_allclose(many, want, atol=tolerance)
+    np.testing.assert_allclose(jax.jit(batched.positive_part)(jnp.asarray(A[0], DTYPE)), want[0], atol=tolerance)
