@@ -1,7 +1,6 @@
 """What is to be learnt: a model, where it starts, what is seen of it, what is rewarded, and when it is over."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import TaskError
+from pbad_jax.math.precision import made_once
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 
@@ -96,7 +96,7 @@ class Task:
     name: str = "task"
 
 
-@functools.lru_cache(maxsize=256)
+@made_once
 def action_bounds(task: Task) -> tuple[np.ndarray, np.ndarray]:
     """The least and the largest action, each (na,); infinite where nothing bounds it.
 

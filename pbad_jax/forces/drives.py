@@ -26,6 +26,7 @@ from pbad_jax.forces.joint_laws import difference_slope
 from pbad_jax.kinematics.manifold import difference
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
+from pbad_jax.math.precision import made_once
 from pbad_jax.math.small import matvec, take, transpose
 from pbad_jax.model.joints import BALL, JOINTS, JointInfo
 from pbad_jax.model.model import Model, check_model
@@ -211,7 +212,7 @@ class _Slots(NamedTuple):
     in_parent: np.ndarray  # (n,1) bool
 
 
-@functools.lru_cache(maxsize=256)
+@made_once
 def _slots(which: tuple[tuple[str, int, int, bool], ...]) -> _Slots:
     parts = [JOINTS[kind].primitives for kind, *_ in which]
     q, v = (np.array([w[i] for w in which])[:, None] for i in (1, 2))

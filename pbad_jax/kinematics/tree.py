@@ -1,6 +1,5 @@
 """Constant index tables of a topology, which every sum over the tree is made of."""
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -8,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pbad_jax.math.precision import made_once
 from pbad_jax.model import joints
 from pbad_jax.model.model import Model, Topology
 
@@ -34,7 +34,7 @@ class Tree(NamedTuple):
     scalar_v: np.ndarray  # and in v
 
 
-@functools.lru_cache(maxsize=256)
+@made_once
 def tree(topology: Topology) -> Tree:
     """The index tables of a topology; made once."""
     n = topology.n_links

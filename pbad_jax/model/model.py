@@ -241,13 +241,19 @@ class Model:
 
 
 def check_model(model: Model) -> None:
-    """That it is one.
+    """That it is one, and that JAX still has its precision.
 
     Raises:
         ModelError: what it is instead.
     """
     if not isinstance(model, Model):
-        raise ModelError(f"the model is {type(model).__name__} {model!r:.60}; give what build_model or load returned")
+        raise ModelError(f"the model is {type(model).__name__} {model!r:.60}; give a Model, of build_model or load")
+    has_64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    if not has_64 and getattr(model.second_moment, "dtype", None) == np.float64:
+        raise ModelError(
+            f"model {model.topology.name!r} is float64, but JAX has that switched off: call "
+            "jax.config.update('jax_enable_x64', True) again, or build the model anew, which makes it float32"
+        )
 
 
 def check_arrays(model: Model) -> None:
