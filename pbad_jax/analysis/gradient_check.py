@@ -12,8 +12,10 @@ from pbad_jax.analysis.force_jacobians import JacobianRow
 from pbad_jax.checks import integer
 from pbad_jax.errors import GradientError, Status
 from pbad_jax.kinematics import manifold
+from pbad_jax.math import loops
 from pbad_jax.model.model import Model, check_model
 from pbad_jax.model.state import State, make_state
+from pbad_jax.rollouts.inputs import checked_rollout
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options, check_options, scheme_of
 from pbad_jax.step.step import make_step
@@ -190,7 +192,7 @@ def check_gradients(
     start = _random_state(model, rng) if state is None else state
     if controls is None:
         controls = 0.3 * rng.normal(size=(n_steps, model.nu))
-    controls = jnp.asarray(controls, model.dtype)
+    controls = jnp.asarray(checked_rollout(model, start, controls, None)[0], model.dtype)
     how = dataclasses.replace(
         options, solver="lm", objective="auto", tolerance=None if precision == "float32" else SOLVED
     )
@@ -279,5 +281,5 @@ def _end(options: Options, arguments, start: State, x: dict):
         after, info = step(model, state, control, a["dt"])
         return (after, state), info
 
-    (last, before), info = jax.lax.scan(body, (state, state), a["controls"])
+    (last, before), info = loops.scan(body, (state, state), a["controls"])
     return jnp.concatenate([last.q, last.v]), (info, (before, last))

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.kinematics import manifold
-from pbad_jax.model.model import Model, check_model
-from pbad_jax.model.state import State
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import State, checked
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options, check_options, scheme_of
 from pbad_jax.step.step import make_step
@@ -65,14 +65,13 @@ def linearize(model: Model, state: State, control=None, options: Options | None 
         >>> A.shape, B.shape, bool(info.ok)
         ((4, 4), (4, 0), True)
     """
-    check_model(model)
+    control = checked(model, state, control)
     return _linearize(model, state, control, dt, check_options(options, "linearize"))
 
 
 @functools.partial(jax.jit, static_argnames="options")
 def _linearize(model: Model, state: State, control, dt, options: Options) -> Linearization:
     step, nv, history = make_step(options), model.nv, scheme_of(options).has_history
-    control = jnp.zeros(model.nu, model.dtype) if control is None else jnp.asarray(control, model.dtype)
     moves = (3 if history else 2) * nv
     n = moves + model.na
 

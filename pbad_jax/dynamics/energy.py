@@ -12,8 +12,8 @@ from pbad_jax.kinematics import transforms
 from pbad_jax.math import rotations
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.small import matmul, matvec, transpose
-from pbad_jax.model.model import Model, check_model
-from pbad_jax.model.state import State, make_state
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import State, check_state, make_state
 
 CHUNK = 1024  # states of a trajectory whose energies are computed at once
 
@@ -26,7 +26,7 @@ def kinetic_energy(model: Model, state: State) -> jax.Array:
         >>> round(float(pbad.kinetic_energy(model, state)), 3)
         0.336
     """
-    check_model(model)
+    check_state(model, state)
     return kinetic_of(model, transforms.velocity_field(model, transforms.frames(model, state.q), state.v), state.v)
 
 
@@ -43,7 +43,7 @@ def potential_energy(model: Model, state: State) -> jax.Array:
         >>> round(float(pbad.potential_energy(model, state)), 3)
         -10.601
     """
-    check_model(model)
+    check_state(model, state)
     return total_potential(model, instant_of(model, state, jnp.zeros(model.nu, model.dtype)))
 
 
@@ -81,7 +81,7 @@ def linear_momentum(model: Model, state: State) -> jax.Array:
         >>> pbad.linear_momentum(model, state).round(3)
         Array([-1.,  0.,  0.], dtype=float64)
     """
-    check_model(model)
+    check_state(model, state)
     V = transforms.velocity_field(model, transforms.frames(model, state.q), state.v)
     return jnp.sum(matvec(V, model.second_moment[:, :, 3]), axis=0)
 
@@ -94,7 +94,7 @@ def angular_momentum(model: Model, state: State) -> jax.Array:
         >>> pbad.angular_momentum(model, state).round(3)
         Array([0.   , 0.727, 1.132], dtype=float64)
     """
-    check_model(model)
+    check_state(model, state)
     f = transforms.frames(model, state.q)
     V = transforms.velocity_field(model, f, state.v)
     return rotations.vee(jnp.sum(matmul(matmul(V, model.second_moment), transpose(f.T)), axis=0))
@@ -111,5 +111,5 @@ def loop_gaps(model: Model, state: State) -> tuple[jax.Array, ...]:
         >>> pbad.loop_gaps(closed, state)[0].round(3)
         Array([[0.   , 1.683, 0.919]], dtype=float64)
     """
-    check_model(model)
+    check_state(model, state)
     return gaps(model, instant_of(model, state, jnp.zeros(model.nu, model.dtype)))

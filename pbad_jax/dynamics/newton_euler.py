@@ -13,17 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.checks import one_of
-from pbad_jax.errors import OptionError, StateError
+from pbad_jax.errors import OptionError
 from pbad_jax.forces.force import field_of, instant, total_load
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.math import batched, rotations
+from pbad_jax.math import batched, loops, rotations
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.rotations import hat
 from pbad_jax.math.small import matmul, matvec, small_sum, take, transpose
 from pbad_jax.math.spatial import cross_force, cross_motion, homogeneous, twist_matrix
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State, checked, driven
+from pbad_jax.model.state import State, checked, driven, row_of
 
 ALGORITHMS = ("auto", "aba", "crba")
 
@@ -113,9 +113,7 @@ def inverse_dynamics(model: Model, state: State, acceleration: jax.Array, contro
         Array([16.51 ,  4.127], dtype=float64)
     """
     control = driven(model, state, checked(model, state, control))
-    acceleration = jnp.asarray(acceleration, model.dtype)
-    if acceleration.shape != (model.nv,):
-        raise StateError(f"acceleration has shape {acceleration.shape}; wanted ({model.nv},)")
+    acceleration = row_of(model, acceleration, "v", "acceleration")
     m = spatial_state(model, state, control)
     moves = jnp.asarray(tree(model.topology).dof_above_link.T, model.dtype)
     wrench = m.wrench + matvec(m.inertia, moves @ (m.s * acceleration[:, None]))
@@ -130,12 +128,15 @@ def mass_matrix(model: Model, q: jax.Array) -> jax.Array:
         model: the model.
         q: (nq,) configuration.
 
+    Raises:
+        StateError: another shape (while tracing).
+
     Example:
         >>> newton_euler.mass_matrix(arm, jnp.zeros(2)).round(3)
         Array([[2.691, 0.846],
                [0.846, 0.346]], dtype=float64)
     """
-    _, f = frames(model, q)
+    _, f = frames(model, row_of(model, q, "q"))
     return _mass_matrix(model, f.s, spatial_inertia(model, f.T))
 
 
@@ -216,8 +217,8 @@ def _articulated_bodies(model: Model, m: SpatialState) -> jax.Array:
 
     rows = (np.arange(n), parent)
     start = pad(m.inertia, ((0, 1), (0, 0), (0, 0))), pad(m.wrench, ((0, 1), (0, 0)))
-    _, swept = jax.lax.scan(inward, start, (*rows, s, armature, tau), reverse=True)
-    _, rates = jax.lax.scan(outward, jnp.zeros((n + 1, 6), m.s.dtype), (*rows, swept))
+    _, swept = loops.scan(inward, start, (*rows, s, armature, tau), reverse=True)
+    _, rates = loops.scan(outward, jnp.zeros((n + 1, 6), m.s.dtype), (*rows, swept))
     return rates[t.dof_link, np.maximum(t.dof_ball, 0)]
 
 

@@ -68,7 +68,8 @@ def read_sensors(model: Model, state: State, control=None, acceleration=None) ->
         >>> {name: x.round(3) for name, x in pbad.read_sensors(seen, pbad.make_state(seen)).items()}
         {'tip': Array([ 0.,  0., -2.], dtype=float64), 'energy': Array([0.], dtype=float64)}
     """
-    look = _Look(model, state, driven(model, state, checked(model, state, control)), acceleration)
+    control = driven(model, state, checked(model, state, control))
+    look = _Look(model, state, control, None if acceleration is None else joint_acceleration(model, acceleration))
     return {name: _within(s, READERS[s.kind](look, s)) for name, s in model.sensors.items()}
 
 
@@ -115,7 +116,7 @@ class _Look:
     @functools.cached_property
     def acceleration(self) -> jax.Array:
         if self._given is not None:
-            return joint_acceleration(self.model, self._given)
+            return self._given
         return newton_euler.acceleration(self.model, self.state, self.control)
 
     @functools.cached_property

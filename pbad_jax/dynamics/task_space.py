@@ -26,7 +26,7 @@ from pbad_jax.math.small import matvec, take
 from pbad_jax.math.spatial import compose, cross_motion
 from pbad_jax.model.model import Model
 from pbad_jax.model.sites import Site
-from pbad_jax.model.state import State, check_state
+from pbad_jax.model.state import State, check_state, row_of
 
 
 class Rates(NamedTuple):
@@ -269,7 +269,4 @@ def joint_acceleration(model: Model, acceleration) -> jax.Array:
     """(nv,) as an array, None as zeros."""
     if acceleration is None:
         return jnp.zeros(model.nv, model.dtype)
-    acceleration = jnp.asarray(acceleration, model.dtype)
-    if acceleration.shape != (model.nv,):
-        raise StateError(f"acceleration has shape {acceleration.shape}; wanted ({model.nv},)")
-    return acceleration
+    return row_of(model, acceleration, "v", "acceleration")

@@ -30,6 +30,7 @@ from pbad_jax.io.files import read_npz, written_whole
 from pbad_jax.kinematics.transforms import forward_kinematics
 from pbad_jax.model.model import Model
 from pbad_jax.rollouts.rollout import Trajectory
+from pbad_jax.rollouts.states import check_trajectory
 from pbad_jax.step.info import StepInfo
 from pbad_jax.version import __version__
 
@@ -93,6 +94,7 @@ def save_trajectory(path: str | os.PathLike, model: Model, traj: Trajectory, inf
         ...     sorted(np.load(pathlib.Path(folder, "arm.npz")))[:3]
         ['energy', 'iterations', 'metadata']
     """
+    check_trajectory(model, traj, "traj")
     q, v, time = (np.asarray(x) for x in (traj.q, traj.v, traj.time))
     _check_fits(model, q, v, time, info)
     lead = q.shape[:-1]

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.errors import StateError
 from pbad_jax.kinematics.tree import on_dofs, on_q, tree
 from pbad_jax.math.rotations import normalise, quaternion_exp, quaternion_inverse, quaternion_log, quaternion_product
 from pbad_jax.math.small import take
-from pbad_jax.model.model import Model, check_model
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import row_of
 
 
 def retract(model: Model, q: jax.Array, delta: jax.Array) -> jax.Array:
@@ -29,8 +29,7 @@ def retract(model: Model, q: jax.Array, delta: jax.Array) -> jax.Array:
         >>> pbad.retract(model, state.q, jnp.array([0.1, 0.0, 0.0, 0.0])).round(3)
         Array([1.1, 0. , 0. , 0. ], dtype=float64)
     """
-    check_model(model)
-    q, delta = _of_size(q, model.nq, "q"), _of_size(delta, model.nv, "delta")
+    q, delta = row_of(model, q, "q"), row_of(model, delta, "v", "delta")
     t = tree(model.topology)
 
     def balls():
@@ -59,23 +58,13 @@ def difference(model: Model, q_a: jax.Array, q_b: jax.Array) -> jax.Array:
         >>> pbad.difference(model, state.q, q).round(3)
         Array([0. , 0.1, 0. , 0. ], dtype=float64)
     """
-    check_model(model)
-    q_a, q_b = _of_size(q_a, model.nq, "q_a"), _of_size(q_b, model.nq, "q_b")
+    q_a, q_b = row_of(model, q_a, "q", "q_a"), row_of(model, q_b, "q", "q_b")
     t = tree(model.topology)
 
     def balls():
         return quaternion_log(quaternion_product(quaternion_inverse(q_a[t.ball_q]), q_b[t.ball_q]))
 
     return on_dofs(model, take(q_b, t.scalar_q) - take(q_a, t.scalar_q), balls)
-
-
-def _of_size(x, size: int, name: str) -> jax.Array:
-    """x (size,) as an array; one that fits by broadcasting alone is refused."""
-    x = jnp.asarray(x)
-    if x.shape != (size,):
-        hint = ": it looks like a batch, use jax.vmap" if x.ndim == 2 and x.shape[1] == size else ""
-        raise StateError(f"{name} has shape {x.shape}; wanted ({size},){hint}")
-    return x
 
 
 def identity_increment(model: Model) -> jax.Array:

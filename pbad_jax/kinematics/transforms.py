@@ -16,11 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.math import rotations
+from pbad_jax.math import loops, rotations
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.small import matmul, matvec, small_sum, take
 from pbad_jax.math.spatial import compose, homogeneous, tangent_compose, translation_only, twist_matrix
-from pbad_jax.model.model import Model, check_model
+from pbad_jax.model.model import Model
+from pbad_jax.model.state import row_of
 
 
 class Poses(NamedTuple):
@@ -103,7 +104,7 @@ def transforms_serial(model: Model, L: jax.Array) -> jax.Array:
     def link(T, i):
         return T.at[i].set(compose(T[parent[i]], L[i])), None
 
-    T, _ = jax.lax.scan(link, T0, jnp.arange(n))
+    T, _ = loops.scan(link, T0, jnp.arange(n))
     return T[:n]
 
 
@@ -189,12 +190,14 @@ def forward_kinematics(model: Model, q: jax.Array) -> Poses:
     Returns:
         Poses: `.position` (nbody,3) m, `.rotation` (nbody,3,3).
 
+    Raises:
+        StateError: another shape (while tracing).
+
     Example:
         >>> pbad.forward_kinematics(model, state.q).position[1].round(3)
         Array([ 0.   ,  0.841, -0.54 ], dtype=float64)
     """
-    check_model(model)
-    T = transforms(model, q)[np.array(model.topology.body_link)]
+    T = transforms(model, row_of(model, q, "q"))[np.array(model.topology.body_link)]
     return Poses(position=T[..., 3], rotation=T[..., :3])
 
 

@@ -7,11 +7,12 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AxisType
 
 from pbad_jax.checks import unit_quaternion
-from pbad_jax.errors import ModelError, StateError, Status
+from pbad_jax.errors import StateError, Status
 from pbad_jax.model import joints
-from pbad_jax.model.model import Model, Topology, check_arrays
+from pbad_jax.model.model import Model, Topology, check_arrays, check_model
 
 
 @functools.partial(
@@ -89,14 +90,13 @@ def make_state(model: Model, q=None, v=None, *, key: str | None = None, time=Non
         >>> pbad.make_state(model, q=[1.0, 0.0, 0.0, 0.0]).v
         Array([0., 0., 0., 0.], dtype=float64)
     """
-    if not isinstance(model, Model):
-        raise ModelError(f"make_state: the model is {type(model).__name__} {model!r:.60}; give a Model first")
+    check_model(model)
     first_q, first_v, first_time, first_a = model.q0, jnp.zeros(model.nv, model.dtype), 0.0, None
     if key is not None:
         found = model.keyframes.find(key, model.topology.name)
         first_q, first_v, first_time, first_a = found.q, found.v, found.time, found.activation
-    q = _checked(model, first_q if q is None else q, "q", model.nq)
-    v = _checked(model, first_v if v is None else v, "v", model.nv)
+    q = _checked(model, first_q if q is None else q, "q")
+    v = _checked(model, first_v if v is None else v, "v")
     for address in quaternion_addresses(model.topology):
         p = q[address : address + 4]
         if not isinstance(p, jax.core.Tracer):
@@ -118,7 +118,7 @@ def make_state(model: Model, q=None, v=None, *, key: str | None = None, time=Non
 def _activation(model: Model, a) -> jax.Array | None:
     """(na,), by default zeros; None where there is none."""
     if model.na or a is not None:
-        a = _checked(model, jnp.zeros(model.na, model.dtype) if a is None else a, "activation", model.na)
+        a = _checked(model, jnp.zeros(model.na, model.dtype) if a is None else a, "activation")
     return a if model.na else None
 
 
@@ -166,8 +166,34 @@ def times(state: State, dt, first: int, last: int) -> jax.Array:
     return state.time[..., None] + (state.time_rest[..., None] + elapsed)
 
 
-def _checked(model: Model, x, name: str, size: int) -> jax.Array:
-    """x as an array of the model's dtype and the right length."""
+def _checked(model: Model, x, kind: str) -> jax.Array:
+    """x as `row_of` has it, its numbers finite where they are known."""
+    x = row_of(model, x, kind)
+    if not isinstance(x, jax.core.Tracer):
+        bad = np.flatnonzero(~np.isfinite(np.asarray(x)))
+        if bad.size:
+            owner = _owner_of(model, int(bad[0]), kind)
+            raise StateError(
+                f"{kind}[{bad[0]}] of {owner} is {float(x[bad[0]])}; it must be finite. "
+                "Find where the NaN or inf was made."
+            )
+    return x
+
+
+def row_of(model: Model, x, kind: str, name: str | None = None) -> jax.Array:
+    """One row of numbers as an array of the model's dtype; looked at while tracing.
+
+    Args:
+        model: the model.
+        x: what was given for it.
+        kind: "q", "v", "control" or "activation": what it is to the model, which decides its length.
+        name: in messages, where it is called otherwise.
+
+    Raises:
+        StateError: no numbers, another length, a batch. ModelError: no Model.
+    """
+    check_model(model)
+    name, size = name or kind, {"q": model.nq, "v": model.nv, "control": model.nu, "activation": model.na}[kind]
     try:
         x = jnp.asarray(x)
         if not (jnp.issubdtype(x.dtype, jnp.floating) or jnp.issubdtype(x.dtype, jnp.integer)):
@@ -176,28 +202,22 @@ def _checked(model: Model, x, name: str, size: int) -> jax.Array:
         raise StateError(f"{name} must be an array of {size} numbers; got {type(x).__name__} {x!r:.60}") from None
     if x.ndim == 2 and x.shape[1] == size:
         raise StateError(
-            f"{name} has shape {x.shape}: it looks like a batch of {x.shape[0]} states. "
-            "Use jax.vmap over make_state, or rollout_batch."
+            f"{name} has shape {x.shape}: it looks like a batch of {x.shape[0]}, and one is wanted. Use jax.vmap, or "
+            "rollout_batch for states"
         )
     if x.shape != (size,):
         raise StateError(
-            f"{name} has shape {x.shape}; model {model.topology.name!r} wants {_wanted(model, name, size)}"
+            f"{name} has shape {x.shape}; model {model.topology.name!r} wants {_wanted(model, kind, size)}"
         )
-    if not isinstance(x, jax.core.Tracer):
-        bad = np.flatnonzero(~np.isfinite(np.asarray(x)))
-        if bad.size:
-            owner = _owner_of(model, int(bad[0]), name)
-            raise StateError(
-                f"{name}[{bad[0]}] of {owner} is {float(x[bad[0]])}; it must be finite. "
-                "Find where the NaN or inf was made."
-            )
     return x.astype(model.dtype)
 
 
-def _wanted(model: Model, name: str, size: int) -> str:
+def _wanted(model: Model, kind: str, size: int) -> str:
     """A length and why, for error messages."""
-    if name != "activation":
-        return f"({size},) because n{name} = {size}: {joint_layout(model.topology, name)}"
+    if kind == "control":
+        return f"({size},), {one_each(model)}"
+    if kind != "activation":
+        return f"({size},) because n{kind} = {size}: {joint_layout(model.topology, kind)}"
     law, names = model.activation, model.topology.actuator_names
     shown = ", ".join(names[k] for k in (law.u_index[:8] if law else ())) or "none"
     return f"({size},), one for each actuator with a filter or an integrator: {shown}"
@@ -228,7 +248,8 @@ def check_state(model: Model, state: State, name: str = "state", *, lanes: bool 
     """
     check_arrays(model)
     if not isinstance(state, State):
-        raise StateError(f"{name} is {type(state).__name__}; wanted a State{' with an axis of lanes' if lanes else ''}")
+        kind = f"a State{' with an axis of lanes' if lanes else ''}"
+        raise StateError(f"{name} is {type(state).__name__}; wanted {kind}: make it with make_state(model, q, v)")
     if state.fingerprint != model.fingerprint:
         raise StateError(
             f"{name} belongs to a model with fingerprint {state.fingerprint}, but this model has {model.fingerprint}: "
@@ -243,14 +264,29 @@ def check_state(model: Model, state: State, name: str = "state", *, lanes: bool 
     parts = [("q", state.q, model.nq), ("v", state.v, model.nv)]
     parts += [] if state.activation is None else [("activation", state.activation, model.na)]
     for key, x, size in parts:
+        if not isinstance(x, jax.Array | np.ndarray):
+            raise StateError(f"{name}.{key} is {type(x).__name__} {x!r:.60}; wanted an array: make it with make_state")
         if x.shape != ((count, size) if lanes else (size,)) or (lanes and not count):
             wanted = f"(lanes, {size}), lanes ≥ 1" if lanes else f"({size},)"
             raise StateError(f"{name}.{key} has shape {x.shape}; wanted {wanted}: {_shape_hint(x, size, lanes)}")
         if x.dtype != model.dtype:
             raise StateError(f"{name}.{key} is {x.dtype} but the model is {model.dtype}: make_state casts to it")
+    if not lanes:
+        _check_mesh(state.q, name)
 
 
-def _shape_hint(x: jax.Array, size: int, lanes: bool) -> str:
+def _check_mesh(x: jax.Array, name: str) -> None:
+    """Lanes under vmap are not on a mesh of Explicit axes: there JAX wants to be told the place of every result."""
+    kinds = getattr(getattr(jax.typeof(x).sharding, "mesh", None), "axis_types", ())
+    mapped = hasattr(x, "batch_dim")
+    if mapped and any(kind == AxisType.Explicit for kind in kinds):
+        raise StateError(
+            f"{name} is one lane of many on a mesh whose axes are Explicit: make the mesh with "
+            "axis_types=(AxisType.Auto, ...), or use rollout_batch, envs.unroll or jax.shard_map"
+        )
+
+
+def _shape_hint(x: jax.Array | np.ndarray, size: int, lanes: bool) -> str:
     if lanes:
         return "one state: use rollout, or give it an axis of lanes" if x.ndim == 1 else "make them by jax.vmap"
     batch = x.ndim > 1 and x.shape[-1] == size
@@ -262,7 +298,4 @@ def checked(model: Model, state: State, control) -> jax.Array:
     check_state(model, state)
     if control is None:
         return jnp.zeros(model.nu, model.dtype)
-    control = jnp.asarray(control)
-    if control.shape != (model.nu,):
-        raise StateError(f"control has shape {control.shape}; wanted ({model.nu},), {one_each(model)}")
-    return control.astype(model.dtype)
+    return row_of(model, control, "control")

@@ -80,7 +80,10 @@ def one_of(model: Model) -> Model:
 
 def _array(controls: Any) -> jax.Array:
     try:
-        return jnp.asarray(controls)
+        controls = jnp.asarray(controls)
+        if not (jnp.issubdtype(controls.dtype, jnp.floating) or jnp.issubdtype(controls.dtype, jnp.integer)):
+            raise TypeError
+        return controls
     except (TypeError, ValueError):
         raise StateError(
             f"controls are {type(controls).__name__} {controls!r:.60}; wanted an array of numbers"

@@ -10,6 +10,7 @@ from pbad_jax.dynamics.energy import energies_along
 from pbad_jax.errors import OptionError, StateError, Status
 from pbad_jax.io.files import written_whole
 from pbad_jax.model.model import Model
+from pbad_jax.rollouts.states import check_trajectory
 from pbad_jax.step.info import StepInfo
 from pbad_jax.viz.needs import need
 
@@ -44,6 +45,7 @@ def plot_energy(
         >>> viz.plot_energy(arm, traj).get_ylabel()
         'energy (J)'
     """
+    check_trajectory(model, traj, "traj")
     q, v, time = np.asarray(traj.q), np.asarray(traj.v), np.asarray(traj.time)
     if q.ndim != 2 or q.shape[1] != model.nq:
         raise StateError(
