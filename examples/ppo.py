@@ -201,7 +201,10 @@ def begun(env: pbad.envs.Env, s: Settings, seed: int) -> Learner:
     p, state = started(env, s, seed)
     if s.lanes % jax.device_count() == 0:
         state = pbad.spread(state)
-    return Learner(p, optimiser(s.rate).init({k: p[k] for k in LEARNT}), state)
+    if jax.device_count() > 1:  # one of them learns, from the first update on, or it would be compiled twice
+        p = jax.device_put(p, jax.devices()[0])
+    memory = optimiser(s.rate).init({k: p[k] for k in LEARNT})
+    return Learner(p, jax.device_put(memory, jax.devices()[0]) if jax.device_count() > 1 else memory, state)
 
 
 def update(env: pbad.envs.Env, s: Settings, learner: Learner, key: jax.Array) -> tuple[Learner, dict[str, float]]:

@@ -169,7 +169,7 @@ def run(model: Model, states: State, controls, n_steps, options, queue, tile, sc
     q, v, info, ends, work = _rollout(*given, room, without_dt(options), width, by, share)
     if room > n_steps:
         q, v, info = first_rows((q, v, info), n_steps)
-    time = times(states, options.dt, 0, n_steps)
+    time = times(given[1], options.dt, 0, n_steps)
     return Batch(Trajectory(time, q, v), info, Schedule(by, width, *work), ends)
 
 

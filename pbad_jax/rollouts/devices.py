@@ -45,7 +45,6 @@ def spread(tree: Any) -> Any:
         >>> states = jax.vmap(lambda v: pbad.make_state(arm, v=v))(jnp.eye(2))
         >>> traj, info = pbad.rollout_batch(arm, pbad.spread(states), n_steps=2, options=options)
     """
-    mesh = jax.make_mesh((jax.device_count(),), ("lanes",), axis_types=(AxisType.Auto,))
     for path, x in jax.tree_util.tree_leaves_with_path(tree):
         lanes = (*jnp.shape(x), 0)[0]
         if not lanes or lanes % jax.device_count():
@@ -53,6 +52,9 @@ def spread(tree: Any) -> Any:
                 f"spread: {jax.tree_util.keystr(path) or 'the array'} has shape {jnp.shape(x)}; wanted a first axis of "
                 f"lanes, a multiple of the {jax.device_count()} devices"
             )
+    if jax.device_count() == 1:  # a mesh of one would spread to all that is computed with them, and be compiled anew
+        return jax.tree.map(jnp.asarray, tree)
+    mesh = jax.make_mesh((jax.device_count(),), ("lanes",), axis_types=(AxisType.Auto,))
     return jax.device_put(tree, NamedSharding(mesh, P("lanes")))
 
 
@@ -61,7 +63,10 @@ def share_of(q: jax.Array, what: str) -> Share | None:
     if isinstance(q, jax.core.Tracer) or jax.device_count() == 1:
         return None
     s = getattr(q, "sharding", None)  # numpy's arrays have none
-    if isinstance(s, SingleDeviceSharding):  # by a mesh of it alone, so that it computes what each of many would
+    if isinstance(s, SingleDeviceSharding):
+        if not jax.sharding.get_abstract_mesh().empty:  # `jax.set_mesh`: JAX takes no other beside it
+            return None
+        # by a mesh of it alone, so that it computes what each of many would
         return Share(Mesh(list(s.device_set), ("lanes",), axis_types=(AxisType.Auto,)), "lanes")
     if not isinstance(s, NamedSharding) or s.is_fully_replicated:
         return None
@@ -82,9 +87,25 @@ def on_each_device(f: Callable, share: Share | None, lanes: tuple) -> Callable:
     return jax.shard_map(f, mesh=share.mesh, in_specs=specs, out_specs=P(share.axis), check_vma=False)
 
 
+def together(tree: Any) -> Any:
+    """The same arrays; where some are committed to the one device of all, as by jax.device_put, all are.
+
+    What comes of a call is, if one of its arguments was: it would be compiled anew for what it has given.
+    """
+    arrays = [x for x in jax.tree.leaves(tree) if isinstance(x, jax.Array)]
+    if any(isinstance(x, jax.core.Tracer) for x in arrays):
+        return tree
+    committed = [x for x in arrays if x.committed]
+    where = {device for x in committed for device in x.sharding.device_set}
+    if len(committed) == len(arrays) or len(where) != 1:
+        return tree
+    (device,) = where
+    return jax.tree.map(lambda x: jax.device_put(x, device) if isinstance(x, jax.Array) else x, tree)
+
+
 def placed(share: Share | None, lanes: tuple, *arguments: Any) -> tuple:
     """The arguments of such an f where it wants them; they may have been on one of the devices."""
     if share is None:
-        return arguments
+        return together(arguments)
     where = jax.tree.map(lambda own: NamedSharding(share.mesh, P(share.axis) if own else P()), lanes)
     return tuple(map(jax.device_put, arguments, where))

@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from pbad_jax.math import loops
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, times
 from pbad_jax.rollouts import in_room
+from pbad_jax.rollouts.devices import together
 from pbad_jax.rollouts.inputs import checked_rollout
 from pbad_jax.rollouts.progress import report_progress
 from pbad_jax.step.info import StepInfo
@@ -71,6 +73,7 @@ def rollout(
     if in_room.is_traced((model, state, controls)):
         dt = jnp.asarray(options.dt, model.dtype)
         return _rollout(model, state, controls, dt, n_steps, without_dt(options), told)
+    model, state, controls = together((model, state, controls))
     arguments = in_room.given(model, state, controls, n_steps, options)
     parts, info = in_room.rolled_out(arguments, n_steps, options, told)
     return Trajectory(*parts), info
@@ -87,5 +90,5 @@ def _rollout(model, state, controls, dt, n_steps: int, options: Options, progres
             report_progress(i, n_steps)
         return state, (state.q, state.v, info)
 
-    _, (q, v, info) = jax.lax.scan(body, state, (jnp.arange(n_steps), controls), length=n_steps)
+    _, (q, v, info) = loops.scan(body, state, (jnp.arange(n_steps), controls), length=n_steps)
     return Trajectory(times(state, dt, 0, n_steps), q, v), info
