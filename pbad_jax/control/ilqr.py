@@ -21,6 +21,7 @@ from pbad_jax.envs.state import EnvState, Params
 from pbad_jax.envs.task import Moment
 from pbad_jax.errors import OptionError, Status
 from pbad_jax.kinematics import manifold
+from pbad_jax.math import batched, loops
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.step.options import scheme_of
@@ -118,7 +119,7 @@ def _ilqr(env: Env, params: Params, state: EnvState, actions: jax.Array, toleran
 
         tried = jnp.asarray(2.0, actions.dtype), (plan.states, plan.actions, jnp.full_like(plan.total, -jnp.inf))
         short = lambda x: (x[0] > SHORTEST) & ~(x[1][2] > plan.total)  # noqa: E731
-        states, taken, total = jax.lax.while_loop(short, half, tried)[1]
+        states, taken, total = loops.while_loop(short, half, tried)[1]
         better = total > plan.total
         enough = (total - plan.total) > tolerance * jnp.abs(plan.total)
         damping = jnp.where(better, 0.3 * s.damping, 10 * s.damping)
@@ -128,7 +129,7 @@ def _ilqr(env: Env, params: Params, state: EnvState, actions: jax.Array, toleran
         return _Search(plan._replace(iterations=plan.iterations + 1), jnp.maximum(damping, 1e-8), again)
 
     start = _Search(first, jnp.asarray(1e-3, actions.dtype), jnp.ones((), bool))
-    return jax.lax.while_loop(lambda s: s.again & (s.plan.iterations < iterations), improve, start).plan
+    return loops.while_loop(lambda s: s.again & (s.plan.iterations < iterations), improve, start).plan
 
 
 def _forward(env: Env, model: Model, start: EnvState, actions, gains, change, along: State | None, length):
@@ -151,7 +152,7 @@ def _forward(env: Env, model: Model, start: EnvState, actions, gains, change, al
         reward, _ = rewarded(task, Moment(model, sim, after, action, control, dt, start.goal))
         return after, (sim, action, jnp.where(after.status == Status.CONVERGED, reward, -jnp.inf))
 
-    _, (states, taken, rewards) = jax.lax.scan(body, start.sim, (actions, gains, change, along))
+    _, (states, taken, rewards) = loops.scan(body, start.sim, (actions, gains, change, along))
     return states, taken, jnp.sum(rewards)
 
 
@@ -174,8 +175,7 @@ def _approximated(env: Env, model: Model, goal, sim: State, action: jax.Array):
 
     zero = jnp.zeros(2 * nv + len(action), model.dtype)
     gradient, hessian = jax.grad(reward)(zero), jax.hessian(reward)(zero)
-    values, vectors = jnp.linalg.eigh(0.5 * (hessian + hessian.T))
-    return step.A, B, gradient, (vectors * jnp.minimum(values, 0.0)[None]) @ vectors.T
+    return step.A, B, gradient, -batched.positive_part(-hessian)
 
 
 def _backward(terms, actions: jax.Array, low, high, damping):
@@ -194,7 +194,7 @@ def _backward(terms, actions: jax.Array, low, high, damping):
         return (v, 0.5 * (V + V.T)), (k, K)
 
     zero = jnp.zeros(n, actions.dtype), jnp.zeros((n, n), actions.dtype)
-    return jax.lax.scan(body, zero, (*terms, actions), reverse=True)[1]
+    return loops.scan(body, zero, (*terms, actions), reverse=True)[1]
 
 
 def _bounded(g: jax.Array, H: jax.Array, G: jax.Array, low: jax.Array, high: jax.Array):
@@ -208,10 +208,10 @@ def _bounded(g: jax.Array, H: jax.Array, G: jax.Array, low: jax.Array, high: jax
     def newton(k, _):
         free = free_of(k).astype(g.dtype)
         both = free[:, None] * free[None]
-        step = jnp.linalg.solve(both * H + (1 - free)[:, None] * eye, -free * (g + H @ k))
+        step = batched.solve(both * H + (1 - free)[:, None] * eye, -free * (g + H @ k))
         return jnp.clip(k + step, low, high), None
 
-    k, _ = jax.lax.scan(newton, jnp.clip(jnp.zeros_like(g), low, high), length=PROJECTIONS)
+    k, _ = loops.scan(newton, jnp.clip(jnp.zeros_like(g), low, high), length=PROJECTIONS)
     free = free_of(k).astype(g.dtype)
     both = free[:, None] * free[None]
-    return k, -jnp.linalg.solve(both * H + (1 - free)[:, None] * eye, free[:, None] * G)
+    return k, -batched.solve(both * H + (1 - free)[:, None] * eye, free[:, None] * G)

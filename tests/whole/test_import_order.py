@@ -33,7 +33,7 @@ ROOMS = {
     "analysis": "math model kinematics forces dynamics schemes step rollouts",
     "io": "version math model kinematics atom forces builders dynamics schemes step rollouts",
     "envs": "math model kinematics forces builders dynamics schemes step rollouts io",
-    "control": "model kinematics schemes step analysis envs",
+    "control": "math model kinematics schemes step analysis envs",
     "viz": "math model kinematics forces builders dynamics step rollouts io",
     "cli": "compilation_cache model kinematics dynamics forces schemes step rollouts io viz",
 }
@@ -131,3 +131,30 @@ print("light")
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert out.returncode == 0 and "light" in out.stdout, out.stderr[-2000:]
+
+
+LOOPS = {"while_loop", "fori_loop", "scan", "cond", "switch", "platform_dependent"}
+WITH_THEIR_OWN = {"math/loops.py", "rollouts/progress.py"}  # the latter's branch gives nothing
+FACTORISED = set("solve inv eigh eig eigvals eigvalsh cholesky svd qr det slogdet lstsq pinv lu cho_factor".split())
+
+
+def calls(path: pathlib.Path) -> set[str]:
+    """Dotted names that a file uses, such as jnp.linalg.norm."""
+    return {ast.unparse(node) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+
+
+def test_matrices_are_factored_in_math_alone():
+    """Its routines are for one lane and for many; jaxlib's batched LAPACK may stop for ever (math/batched.py)."""
+    for path in PACKAGE.rglob("*.py"):
+        used = {
+            name for name in calls(path) if "linalg." in name and name.split(".")[0] in ("jnp", "jax", "jsp", "lax")
+        }
+        used = {name for name in used if name.rsplit(".", 1)[1] in FACTORISED | {"lu", "lu_factor", "cho_factor"}}
+        assert not used or path.parent.name == "math", f"{path.name}: {used}"
+
+
+def test_loops_and_branches_are_those_of_math():
+    """jax.lax's own do not keep to the types of jax.shard_map (math/loops.py)."""
+    for path in PACKAGE.rglob("*.py"):
+        used = {name for name in calls(path) if name.startswith(("jax.lax.", "lax.")) and name.split(".")[-1] in LOOPS}
+        assert not used or str(path.relative_to(PACKAGE)) in WITH_THEIR_OWN, f"{path.name}: {used}"
