@@ -74,6 +74,96 @@ with pytest.raises(pbad.OptionError, match="queue"):
 print("as one")
 """
 
+IN_SHARD_MAP = r"""
+import sys
+import jax, jax.numpy as jnp, numpy as np, pytest
+jax.config.update("jax_enable_x64", True)
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+import pbad_jax as pbad
+
+model = pbad.chain(1, joint="hinge")
+rates = jnp.arange(8.0)[:, None]
+mesh = jax.make_mesh((1, 2), ("other", "lanes"), axis_types=(AxisType.Auto,) * 2)
+how = pbad.Options(dt=0.05, scheme="radau1")
+
+def as_one(f, *rows):
+    # Each of two devices by itself, as shard_map is by default, and all lanes on one.
+    split = jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P("lanes"), out_specs=P("lanes")))(*rows)
+    for x, y in zip(jax.tree.leaves(split), jax.tree.leaves(jax.jit(f)(*rows)), strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-9)
+
+def moved(options):
+    step = pbad.make_step(options)
+    return jax.vmap(lambda v: step(model, pbad.make_state(model, v=v)))
+
+def rollout(v):
+    return pbad.rollout(model, pbad.make_state(model, v=v), n_steps=3, options=how)[0].q
+
+def linear(v):
+    return pbad.linearize(model, pbad.make_state(model, v=v), options=how).A
+
+def batch(v):
+    states = jax.vmap(lambda v: pbad.make_state(model, v=v))(v)
+    return pbad.rollout_batch(model, states, n_steps=3, options=how)[0].q
+
+WAYS = {
+    "step": lambda: as_one(moved(how), rates),
+    "stages": lambda: as_one(moved(pbad.Options(dt=0.05, scheme="radau2")), rates),
+    "history": lambda: as_one(moved(pbad.Options(dt=0.05, scheme="legendre2")), rates),
+    "in turn": lambda: as_one(moved(pbad.Options(dt=0.05, scheme="dirk2")), rates),
+    "variational": lambda: as_one(moved(pbad.Options(dt=0.05, scheme="variational")), rates),
+    "L-BFGS": lambda: as_one(moved(pbad.Options(dt=0.05, scheme="radau1", solver="lbfgs")), rates),
+    "in parts": lambda: as_one(moved(pbad.Options(dt=0.05, scheme="radau1", on_failure="substep")), rates),
+    "two vmaps": lambda: as_one(lambda v: jax.vmap(jax.vmap(rollout))(v), rates.reshape(4, 2, 1)),
+    "rollout_batch": lambda: as_one(batch, rates),
+    "gradient": lambda: as_one(jax.vmap(jax.grad(lambda v: jnp.sum(rollout(v)[-1]))), rates),
+    "linearize": lambda: as_one(jax.vmap(linear), rates),
+}
+
+def of_all():
+    # Gradients by what all devices share are summed over them, within shard_map and through it.
+    def total(scale, v):
+        return jnp.sum(jax.vmap(lambda v: rollout(scale * v)[-1])(v) ** 2)
+    want = jax.jit(jax.grad(total))(1.1, rates)
+    how = {"mesh": mesh, "in_specs": (P(), P("lanes")), "out_specs": P()}
+    within = jax.shard_map(jax.grad(total), **how)
+    summed = jax.shard_map(lambda s, v: jax.lax.psum(total(s, v), "lanes"), **how)
+    through = jax.grad(lambda s: summed(s, rates))
+    np.testing.assert_allclose(jax.jit(within)(1.1, rates), want, rtol=1e-9)
+    np.testing.assert_allclose(jax.jit(through)(1.1), want, rtol=1e-9)
+
+def elsewhere():
+    # pmap, in_shardings, a mesh that is set; and a mesh that JAX wants all places for is named.
+    states = jax.vmap(lambda v: pbad.make_state(model, v=v))(rates)
+    step = pbad.make_step(how)
+    one = jax.vmap(lambda s: step(model, s)[0].q)
+    want = jax.jit(one)(states)
+    placed = NamedSharding(mesh, P("lanes"))
+    np.testing.assert_allclose(jax.jit(one, in_shardings=placed)(states), want, atol=1e-9)
+    pairs = jax.tree.map(lambda x: x.reshape(2, 4, *x.shape[1:]), states)
+    np.testing.assert_allclose(jax.pmap(one)(pairs).reshape(8, 1), want, atol=1e-9)
+    with jax.set_mesh(mesh):
+        pbad.rollout_batch(model, states, n_steps=1, options=how)
+    explicit = jax.make_mesh((2,), ("lanes",), axis_types=(AxisType.Explicit,))
+    there = jax.device_put(states, NamedSharding(explicit, P("lanes")))
+    np.testing.assert_allclose(pbad.rollout_batch(model, there, n_steps=1, options=how)[0].q[:, 0], want, atol=1e-9)
+    with pytest.raises(pbad.StateError, match="Explicit.*AxisType.Auto"):
+        jax.jit(one)(there)
+
+def tasks():
+    # A task, step by step and as lanes under a policy.
+    env = pbad.envs.make("pendulum", dtype=jnp.float64)
+    keys = jax.random.split(jax.random.key(0), 8)
+    policy = lambda p, obs, key: (p * obs[-1:], None)
+    as_one(lambda k: jax.vmap(lambda k: env.step(env.reset(k), jnp.zeros(1)).obs)(k), keys)
+    as_one(lambda k: pbad.envs.unroll(env, policy, 0.1, jax.vmap(env.reset)(k), 2)[1].obs, keys)
+
+WAYS |= {"of all": of_all, "elsewhere": elsewhere, "tasks": tasks}
+for name in sys.argv[1:]:
+    WAYS[name]()
+print("as one")
+"""
+
 
 def run(*command: str, devices: int = 1) -> subprocess.Popen:
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
@@ -84,13 +174,30 @@ def run(*command: str, devices: int = 1) -> subprocess.Popen:
 
 
 def ended(process: subprocess.Popen) -> str:
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=900)
     assert process.returncode == 0, err[-3000:]
     return out
 
 
 def test_eight_devices():
     assert "as one" in ended(run("-c", ON_EIGHT, devices=8))
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        ("step", "rollout_batch", "two vmaps"),
+        ("gradient", "of all", "linearize"),
+        ("in turn", "variational", "elsewhere"),
+        ("stages", "history"),
+        ("L-BFGS", "in parts"),
+        ("tasks",),
+    ],
+    ids=", ".join,
+)
+def test_inside_shard_map(ways):
+    """As it is by default: JAX keeps account of what varies over the devices."""
+    assert "as one" in ended(run("-c", IN_SHARD_MAP, *ways, devices=2))
 
 
 def test_two_processes():
