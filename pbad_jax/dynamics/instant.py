@@ -16,7 +16,7 @@ from pbad_jax.model.state import State
 
 
 class Damping(NamedTuple):
-    """−∂(generalised force)/∂v: of the joints (nv,) or (nv,nv), and of the links' points, a form (N,6,6)."""
+    """−∂(generalised force)/∂v: of the joints (nv,), or all that couples (nv,nv), and of single links, forms (N,6,6)."""
 
     joints: jax.Array
     links: jax.Array | None
@@ -28,13 +28,17 @@ def damped(model: Model, f: transforms.Frames, M: Operator, damping: Damping) ->
 
 
 def damping_of(model: Model, f: transforms.Frames, load: Load, scale) -> Damping | None:
-    """scale × the Damping of a load at frames f, couplings of links left out; None if nothing depends on velocities."""
+    """scale × the Damping of a load at frames f; None if nothing depends on velocities."""
     alone = [p for p in load.point_forces if not p.couples]
     links = point_forces.total_link_form(model, f, f, alone, [p.df_dV for p in alone])
-    if load.dtau_dv is None and links is None:
+    coupling = [p for p in load.point_forces if p.couples and p.df_dV is not None]
+    if load.dtau_dv is None and links is None and not coupling:
         return None
-    joint = jnp.zeros_like(model.armature) if load.dtau_dv is None else -scale * load.dtau_dv
-    return Damping(joint, None if links is None else -scale * links)
+    joints = jnp.zeros_like(model.armature) if load.dtau_dv is None else load.dtau_dv
+    if coupling:
+        between = point_forces.total_matrix(model, f, f, coupling, [p.df_dV for p in coupling])
+        joints = joint_field.as_matrix(joints) + between
+    return Damping(-scale * joints, None if links is None else -scale * links)
 
 
 def generalised_force(model: Model, f: transforms.Frames, load: Load, A=None, *, recurrence="parallel") -> jax.Array:
