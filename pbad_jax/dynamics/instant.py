@@ -16,7 +16,7 @@ from pbad_jax.model.state import State
 
 
 class Damping(NamedTuple):
-    """−∂(generalised force)/∂v: of the joints (nv,), or all that couples (nv,nv), and of single links, forms (N,6,6)."""
+    """−∂(generalised force)/∂v: of the joints (nv,), with all that couples (nv,nv); of single links, forms (N,6,6)."""
 
     joints: jax.Array
     links: jax.Array | None

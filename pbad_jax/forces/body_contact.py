@@ -49,9 +49,9 @@ from pbad_jax.forces.contact_law import (
 )
 from pbad_jax.forces.contact_points import contact_points
 from pbad_jax.forces.force import Instant, Load, Parts, PointForces, Start, each_link, place
+from pbad_jax.forces.one_sided import spring
 from pbad_jax.forces.pairs import checked_pairs, lighter_masses
-from pbad_jax.forces.passing import crossing, gains_energy, on_another_side
-from pbad_jax.forces.regularised import ramp
+from pbad_jax.forces.passing import crossing, gains_energy, on_another_side, rests_inside
 from pbad_jax.forces.surfaces import safe_norm
 from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.model import Model, check_model
@@ -121,8 +121,8 @@ class BodyContact:
         return jax.lax.top_k(-jax.lax.stop_gradient(gaps), self._taken)[1]
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
-        """k ∫ramp(δ), J."""
-        return jnp.sum(self.stiffness * ramp(self.depth(model, at), self.width)[0])
+        """k ∫ramp(δ), J, and what the stop has."""
+        return jnp.sum(spring(self, self.depth(model, at))[0])
 
     def depth(self, model: Model, at: Instant) -> jax.Array:
         """δ of every pair, (c,) m; negative where they are apart."""
@@ -153,9 +153,11 @@ class BodyContact:
         d, n, _ = gap(jnp.ones_like(way.leaves))
         side = self._side(at, d, n)
         along = side * jnp.sum(n * moved, axis=(1, 2))
-        depths = [self._reach - x for x in (gap(jnp.zeros_like(d))[0], side * d)]
+        d_0, n_0, _ = gap(jnp.zeros_like(d))
+        depths, least = [self._reach - x for x in (d_0, side * d)], jnp.min(self.radius, axis=-1)
+        inside = rests_inside(self, least, depths, -jnp.sum(n_0 * self._points(at.start.V), axis=(1, 2)), at.dt)
         gains = gains_energy(self, model, at, n_in, side[:, None] * n[:, 0], depths, along)
-        return on_another_side(way, n_in, n_out, jnp.min(self.radius, axis=-1)) | gains
+        return on_another_side(way, n_in, n_out, least) | gains | inside
 
     def touching(self, model: Model, at: Instant) -> Touch:
         """Where the bodies push on one another, both sides of every pair one after the other."""
@@ -193,6 +195,11 @@ class BodyContact:
         before = jax.vmap(axes.gap)(self._points(at.start.T), self._soft)[1]
         passed = small_sum(before[:, 0] * n[:, 0]) < 0
         return jnp.where(passed & (d < self._reach), -1.0, 1.0).astype(d.dtype)
+
+    @property
+    def room(self) -> jax.Array:
+        """(c,) m: so deep their axes meet."""
+        return self._reach
 
     @property
     def _reach(self) -> jax.Array:

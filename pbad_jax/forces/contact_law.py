@@ -4,7 +4,9 @@ For a sphere of radius r about P (r = 0: a point), with d(P) the signed distance
 
     δ = r − d(P),  δ̇ = −n · V,   normal force  F n,  F = k ramp(δ) g(1 + χ δ̇),
 
-by the law of one_sided.py: C¹ forces, nothing pulls, and damping acts only under pressure (Hunt and Crossley).
+by the law of one_sided.py: C¹ forces, nothing pulls, and damping acts only under pressure (Hunt and Crossley). So soft
+a law carries what rests; what is small and fast it would let through. So it has a stop: from half the depth on at which
+the bodies would have gone through one another, 1e4 times the stiffness more.
 Friction is lagged: with the elastic normal force N, the normal n and the touching point of the body all taken at the
 start of the step,
 
@@ -24,8 +26,8 @@ from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces import surfaces
 from pbad_jax.forces.force import Guide, Instant, Load, Parts, in_parts
-from pbad_jax.forces.one_sided import Tangent, expected_force, led, no_tangent, one_sided
-from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb, ramp, smooth_coulomb
+from pbad_jax.forces.one_sided import Tangent, expected_force, led, no_tangent, one_sided, spring
+from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb, smooth_coulomb
 from pbad_jax.forces.turning import Duals, no_turning, turning_friction
 from pbad_jax.math.small import identity_like, matmul, matvec, small_sum
 from pbad_jax.model.model import Model
@@ -96,7 +98,7 @@ def mobility_along(guide: Guide, links: np.ndarray | jax.Array, P: jax.Array, n:
 def elastic_normal_force(law: Any, depth: jax.Array, n: jax.Array) -> tuple[jax.Array, jax.Array]:
     """N (c,) of penetrations (c,) without damping, and the unit normals of gradients n (c,3); see `normal_force`."""
     size = surfaces.safe_norm(n)  # 1 only where the distance is exact
-    return law.stiffness * ramp(depth, law.width)[1] * size, n / jnp.where(size > 0, size, 1.0)[:, None]
+    return spring(law, depth)[1] * size, n / jnp.where(size > 0, size, 1.0)[:, None]
 
 
 def coulomb_friction(law: Any, N: jax.Array, n: jax.Array, V: jax.Array, guide: Guide | None, last) -> Law:

@@ -114,6 +114,11 @@ def _width(shape: Convex, m: jax.Array) -> jax.Array:
     return jnp.sqrt(small_sum((shape.axes * m) ** 2) + (TINY * shape.size) ** 2) + shape.radius
 
 
+def extent(shape: Convex, m: jax.Array) -> jax.Array:
+    """() m along m (3,) unit."""
+    return small_sum(m * (corner(shape, m) - corner(shape, -m))) + 2 * _width(shape, m)
+
+
 def best_axis(A: Convex, B: Convex, R: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The best of the axes of both and of the line of centres: n (3,) and s(n)."""
     length = jnp.sqrt(small_sum(t * t))

@@ -25,6 +25,9 @@ from pbad_jax.forces.regularised import ramp, smooth_positive_part
 ITERATIONS = 4  # of Newton's method for y
 BELOW = 4 / 27  # by which s exceeds g(s) at most
 STILL = 0.25  # of the law's width, by how much the first guess moves what lies still
+STOP = 1e4  # how many times as stiff what has used up its room is
+FREE = 0.5  # of the room, what the soft law has to itself
+SOFT = 0.125  # of the room, over which the stop comes in
 
 
 class Tangent(NamedTuple):
@@ -54,6 +57,22 @@ class OneSided(NamedTuple):
     tangent: Tangent | None = None
 
 
+def spring(law: Any, depth: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Energy, elastic force and its slope at depths (c,) of a law with stiffness and width, (c,).
+
+    k ramp(δ), which is made for what rests. Where the law has a `room` (c,) m, the depth at which its bodies would have
+    gone through one another (0: nobody knows), the last half of it is STOP times as stiff.
+    """
+    k, room = law.stiffness, getattr(law, "room", None)
+    soft = ramp(depth, law.width)
+    if room is not None:
+        known = room > 0
+        deep = jnp.where(known, depth - FREE * room, -1.0)
+        soft = tuple(a + STOP * b for a, b in zip(soft, ramp(deep, jnp.where(known, SOFT * room, 1.0))))
+    energy, force, slope = (k * x for x in soft)
+    return energy, force, slope
+
+
 def no_tangent(shape: tuple[int, ...], dtype) -> Tangent:
     """Before the first iterate."""
     return Tangent(jnp.zeros(shape, dtype), jnp.full(shape, jnp.inf, dtype))
@@ -65,11 +84,10 @@ def expected_of(last: Tangent, began: jax.Array, depth: jax.Array) -> jax.Array:
 
 
 def one_sided(law: Any, depth: jax.Array, rate: jax.Array) -> OneSided:
-    """F and its slopes; `law` is whatever has stiffness, width and damping, (c,) as depth (m, rad) and rate."""
-    _, elastic, slope = ramp(depth, law.width)
+    """F and its slopes; `law` has stiffness, width and damping, (c,) as depth (m, rad) and rate, and perhaps `room`."""
+    _, elastic, slope = spring(law, depth)
     g, g_slope = smooth_positive_part(1 + law.damping * rate)
-    k = law.stiffness
-    return OneSided(k * elastic * g, k * slope * g, k * elastic * g_slope * law.damping)
+    return OneSided(elastic * g, slope * g, elastic * g_slope * law.damping)
 
 
 def led(law: Any, depth: jax.Array, rate: jax.Array, expected: jax.Array, last: Tangent, follows, mass) -> OneSided:
@@ -106,7 +124,7 @@ def led(law: Any, depth: jax.Array, rate: jax.Array, expected: jax.Array, last: 
 def expected_force(law: Any, depth: jax.Array, expected: jax.Array, last: Tangent) -> jax.Array:
     """λ ≥ 0."""
     first, lies = jnp.isinf(last.slope), jnp.abs(depth - expected) < STILL * law.width
-    pressed = jnp.where(lies, law.stiffness * ramp(expected, law.width)[1], 0.0)
+    pressed = jnp.where(lies, spring(law, expected)[1], 0.0)
     led_to = last.offset + jnp.where(first, 0.0, last.slope) * expected
     return jnp.where(first, pressed, jnp.maximum(0.0, led_to))
 

@@ -10,6 +10,8 @@ A contact knows only the ends of a step. Between them its points are taken to go
   F · ΔP + ΔU is at most zero where the potential U is convex along the way, as on a plane, and more where the force
   pushes out of a side by which nothing came in. Forces of the order of a weight are let be: what rolls over an edge of
   radius r is pushed too far by about g dt²/r of its energy, as in any step of a scheme of first order.
+
+And slowly: what is pressed on by more than it can carry comes to rest in what it should lie on.
 """
 
 import math
@@ -19,9 +21,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from pbad_jax.forces.contact_law import G0
 from pbad_jax.forces.force import Instant
-from pbad_jax.forces.one_sided import one_sided
-from pbad_jax.forces.regularised import ramp
+from pbad_jax.forces.one_sided import one_sided, spring
 from pbad_jax.forces.surfaces import TINY
 from pbad_jax.math import loops
 from pbad_jax.math.small import matmul, small_sum
@@ -33,6 +35,8 @@ EDGE = 0.5
 DEEP = 0.5  # of a radius
 TURNED = math.cos(math.radians(20))
 SHARE = 0.01  # of the energy there is
+SLOW = 0.1  # of a depth in a time constant
+PUSHED = 0.5  # of what the force does to the lighter one if nothing presses
 WEIGHTS = 2.0  # k w: w is what a weight presses in, unless chosen otherwise
 
 
@@ -78,13 +82,28 @@ def gains_energy(
         n_in, n_out: (c,3) normals of any length. depths: (c,) m at the start and at the end.
         along: (c,) m, the way along the normal force.
     """
-    before, after = (law.stiffness * ramp(d, law.width)[0] for d in depths)
+    before, after = (spring(law, d)[0] for d in depths)
     force = one_sided(law, depths[1], -along / at.dt).force - WEIGHTS * law.stiffness * law.width
     made = force * along + after - before
     turned = _cosine(n_in, n_out) < TURNED
     V = at.start.V
     kinetic = 0.5 * jnp.sum(matmul(V, model.second_moment) * V)
     return jnp.sum(jnp.where(turned, made, 0.0)) > SHARE * (kinetic + jnp.sum(before))
+
+
+def rests_inside(law: Any, half: jax.Array, depths, rate: jax.Array, dt: jax.Array) -> jax.Array:
+    """Whether the middle of one rests in the other, which cannot carry what presses on it, () bool.
+
+    What is merely fast and turns round at such a depth is told apart by what the force then does to it: with the time
+    constant t by which the law was made, it is pushed apart by δ/t² at least.
+
+    Args:
+        law: as in `gains_energy`. half: (c,) m, how deep the middle of the smaller one gets to the other's side.
+        depths: (c,) m at the start and at the end. rate: (c,) m/s, of the depth at the start. dt: () s.
+    """
+    deep, mean, t = depths[1], (depths[1] - depths[0]) / dt, jnp.sqrt(law.width / G0)
+    slow = jnp.abs(mean) < SLOW * deep / t
+    return jnp.any((deep > half) & slow & (rate - mean < PUSHED * 0.5 * dt * deep / t**2))
 
 
 def _cosine(a: jax.Array, b: jax.Array) -> jax.Array:

@@ -55,9 +55,9 @@ from pbad_jax.forces.contact_law import (
 from pbad_jax.forces.convex import Convex
 from pbad_jax.forces.convex_shapes import convex_shapes, flatter
 from pbad_jax.forces.force import Instant, Load, Parts, PointForces, Start, place
+from pbad_jax.forces.one_sided import spring
 from pbad_jax.forces.pairs import lighter_masses
-from pbad_jax.forces.passing import gains_energy
-from pbad_jax.forces.regularised import ramp
+from pbad_jax.forces.passing import gains_energy, rests_inside
 from pbad_jax.math import rotations
 from pbad_jax.math.small import matmul, matvec, small_sum, transpose
 from pbad_jax.math.spatial import compose
@@ -79,6 +79,8 @@ class Planes(NamedTuple):
     links: jax.Array  # (c,3) int, of A, B, B
     u: jax.Array  # (c,3,4) C_a, x_b and n in their links' frames
     reach: jax.Array  # (c,) m
+    room: jax.Array  # (c,) m, how deep the middles of both shapes meet
+    half: jax.Array  # (c,) m, how deep that of the smaller one gets to the other's side
 
 
 @functools.partial(
@@ -158,10 +160,10 @@ class ShapeContact:
         ]
         u = jnp.stack([x[..., 0] for x in u], axis=2)  # (m,places,3,3)
         u = jnp.concatenate([u, jnp.stack([ones, ones, 0 * ones], axis=2)], axis=-1)
-        reach = found.reach + self.margin[pair][:, None]
+        reach, room, half = (x + self.margin[pair][:, None] for x in (found.reach, found.room, found.half))
         along = jnp.broadcast_to(links[:, None, [0, 1, 1]], (*u.shape[:2], 3))
         flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
-        planes = Planes(jnp.repeat(pair, self.places), flat(along), flat(u), reach.reshape(-1))
+        planes = Planes(jnp.repeat(pair, self.places), *map(flat, (along, u, reach, room, half)))
         if self._slots == len(planes.reach):
             return planes
         depths = planes.reach - _distance(place(start.T, planes.links, planes.u))
@@ -169,19 +171,22 @@ class ShapeContact:
         return jax.tree.map(lambda x: x[order], planes)
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
-        """k ∫ramp(δ), J, of the planes at the start of the step."""
+        """k ∫ramp(δ), J, and what the stop has, of the planes at the start of the step."""
         met = self._met(self._planes(model, at))
-        return jnp.sum(met.stiffness * ramp(met.depth(model, at), met.width)[0])
+        return jnp.sum(spring(met, met.depth(model, at))[0])
 
     def depth(self, model: Model, at: Instant) -> jax.Array:
         """δ of every place, m; negative where they are apart."""
         return self._met(self._planes(model, at)).depth(model, at)
 
     def passed(self, model: Model, at: Instant) -> jax.Array:
-        """Whether planes that have turned gave energy, or what was not among the nearest overlaps."""
+        """Whether shapes are past one another's middles, planes that have turned gave energy, or what was not among the
+        nearest overlaps.
+        """
         planes = self._planes(model, at)
         met = self._met(planes)
-        gained = met.gains(model, at) | jnp.any(met.depth(model, at)[self._slots :] > 0)
+        depth = met.depth(model, at)
+        gained = met.gains(model, at) | jnp.any(depth > met.room) | jnp.any(depth[self._slots :] > 0)
         if self._taken == len(self.pairs):
             return gained
         seen = jnp.any(jnp.arange(len(self.pairs))[:, None] == planes.pair[None, :], axis=1)
@@ -219,7 +224,9 @@ class ShapeContact:
     def _met(self, p: Planes) -> "_Met":
         own = (self.stiffness / self.places, self.width, self.damping, self.friction, self.turning)
         k, width, damping, mu, turning = jax.tree.map(lambda x: x[p.pair], own)
-        return _Met(p.links, p.u, p.reach, k, width, damping, mu, turning, self.stick_speed, self.conservative)
+        return _Met(
+            p.links, p.u, p.reach, p.room, p.half, k, width, damping, mu, turning, self.stick_speed, self.conservative
+        )
 
     def _both(self, T: jax.Array, pair: jax.Array) -> tuple[Convex, Convex, jax.Array, jax.Array]:
         """The shapes of pairs (m,), and A as seen from B: R (m,3,3) and t (m,3) m."""
@@ -247,6 +254,8 @@ class _Touching(NamedTuple):
     on_a: jax.Array  # (places,3) m, C_a in A
     on_b: jax.Array  # (places,3) m, in B
     reach: jax.Array  # (places,) m
+    room: jax.Array  # (places,) m
+    half: jax.Array  # (places,) m
 
 
 def _touching(A: Convex, B: Convex, R: jax.Array, t: jax.Array, *, places: int) -> _Touching:
@@ -260,8 +269,9 @@ def _touching(A: Convex, B: Convex, R: jax.Array, t: jax.Array, *, places: int) 
         on_a, on_b = middle.on_a[None], middle.on_b[None]
     else:
         on_a, on_b = jax.vmap(lambda way: _tilted(A, B, R, t, middle, way))(jnp.arange(places, dtype=t.dtype))
-    n, reach = (jnp.broadcast_to(x, (places, *x.shape)) for x in (n, reach))
-    return _Touching(n, on_a - (inside * m)[None], on_b, reach)
+    sizes = 0.5 * jnp.stack([convex.extent(A, m), convex.extent(B, n)])
+    n, reach, room, half = (jnp.broadcast_to(x, (places, *x.shape)) for x in (n, reach, sizes.sum(), sizes.min()))
+    return _Touching(n, on_a - (inside * m)[None], on_b, reach, room, half)
 
 
 def _tilted(
@@ -297,6 +307,8 @@ class _Met:
     links: jax.Array  # (c,3)
     u: jax.Array  # (c,3,4)
     reach: jax.Array  # (c,)
+    room: jax.Array  # (c,)
+    half: jax.Array  # (c,)
     stiffness: jax.Array
     width: jax.Array
     damping: jax.Array
@@ -311,11 +323,13 @@ class _Met:
         return self.reach - _distance(place(at.T, self.links, self.u))
 
     def gains(self, model: Model, at: Instant) -> jax.Array:
-        """Whether planes that have turned gave energy, () bool."""
+        """Whether planes that have turned gave energy, or one rests in another, () bool."""
         start, end = (place(T, self.links, self.u) for T in (at.start.T, at.T))
         along = small_sum(_gradient(end).reshape(len(end), -1) * (end - start).reshape(len(end), -1))
         depths = [self.reach - _distance(P) for P in (start, end)]
-        return gains_energy(self, model, at, start[:, 2], end[:, 2], depths, along)
+        rate = -small_sum((_gradient(start) * place(at.start.V, self.links, self.u)).reshape(len(end), -1))
+        inside = rests_inside(self, self.half, depths, rate, at.dt)
+        return gains_energy(self, model, at, start[:, 2], end[:, 2], depths, along) | inside
 
     def _normal(self, at: Instant) -> tuple[PointForces, Any]:
         P, V = place(at.T, self.links, self.u), place(at.V, self.links, self.u)
@@ -342,7 +356,7 @@ class _Met:
     def pressing(self, at: Instant) -> tuple[jax.Array, jax.Array, jax.Array]:
         """N and n at the start of the step, and the links; see `contact_load`."""
         P = place(at.start.T, self.links, self.u)
-        return self.stiffness * ramp(self.reach - _distance(P), self.width)[1], P[:, 2], self.links[:, :2]
+        return spring(self, self.reach - _distance(P))[1], P[:, 2], self.links[:, :2]
 
     def _friction(self, at: Instant) -> tuple[PointForces, Any]:
         """Where they touch at the start of the step, in the middle of the overlap."""

@@ -1,7 +1,8 @@
 """Surfaces of the world that bodies touch, each a signed distance: `distance(P (3,)) -> ()` m, positive outside.
 
 Contact needs the distance, its gradient and its curvature; `slopes` takes them from the distance by autodiff, of three
-numbers. A surface of one's own is any pytree with `distance`, twice differentiable near zero, or `SignedDistance`.
+numbers. A surface of one's own is any pytree with `distance`, twice differentiable near zero, or `SignedDistance`; with
+`thickness` too, () m from a side to the middle, contact has a stop before anything goes through.
 """
 
 import dataclasses
@@ -63,6 +64,11 @@ class Sphere:
         """‖P − center‖ − radius."""
         return safe_norm(P - self.center) - self.radius
 
+    @property
+    def thickness(self) -> jax.Array:
+        """() m, from a side to the middle."""
+        return self.radius
+
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["ends", "radius"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +83,11 @@ class Capsule:
         a, d = self.ends[0], self.ends[1] - self.ends[0]
         s = jnp.clip((P - a) @ d / jnp.maximum(d @ d, TINY**2), 0.0, 1.0)
         return safe_norm(P - a - s * d) - self.radius
+
+    @property
+    def thickness(self) -> jax.Array:
+        """() m, from a side to the middle."""
+        return self.radius
 
 
 @functools.partial(
@@ -97,6 +108,11 @@ class Box:
         outside = safe_norm(jnp.maximum(y, 0.0))
         return outside + jnp.minimum(jnp.max(y), 0.0) - self.round
 
+    @property
+    def thickness(self) -> jax.Array:
+        """() m, from a side to the middle."""
+        return jnp.min(self.half)
+
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["position", "axis", "radius", "half"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +130,11 @@ class Cylinder:
         along = self.axis @ x
         y = jnp.stack([safe_norm(x - along * self.axis) - self.radius, jnp.abs(along) - self.half])
         return safe_norm(jnp.maximum(y, 0.0)) + jnp.minimum(jnp.max(y), 0.0)
+
+    @property
+    def thickness(self) -> jax.Array:
+        """() m, from a side to the middle."""
+        return jnp.minimum(self.radius, self.half)
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["control", "origin", "spacing"], meta_fields=[])
@@ -171,6 +192,8 @@ class SignedDistance:
         """What the function says."""
         return self.function(P, self.parameters)
 
+
+ONE_SIDED = (Plane, HeightField)
 
 # --- checked constructors --------------------------------------------------------------------------------
 

@@ -28,8 +28,8 @@ from pbad_jax.forces.contact_law import (
 )
 from pbad_jax.forces.contact_points import ContactPoints, check_points, contact_points
 from pbad_jax.forces.force import Instant, Load, PointForces, place
+from pbad_jax.forces.one_sided import spring
 from pbad_jax.forces.passing import crossing, gains_energy, on_another_side
-from pbad_jax.forces.regularised import ramp
 from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.model import Model, check_model
 
@@ -73,18 +73,19 @@ class Contact:
         return contact_duals(self, model)
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
-        """k ∫ramp(δ), J."""
+        """k ∫ramp(δ), J, and what the stop has."""
         d = jax.vmap(self.surface.distance)(place(at.T, self.links, self.u))
-        return jnp.sum(self.stiffness * ramp(self.radius - d, self.width)[0])
+        return jnp.sum(spring(self, self.radius - d)[0])
 
     def depth(self, model: Model, at: Instant) -> jax.Array:
         """δ of every point, (c,) m; negative in the air."""
         return self.radius - jax.vmap(self.surface.distance)(place(at.T, self.links, self.u))
 
     def passed(self, model: Model, at: Instant) -> jax.Array:
-        """Whether a point has gone through the surface, or is pushed out of another side of it."""
-        if isinstance(self.surface, surfaces.Plane):  # which has one side
-            return jnp.zeros((), bool)
+        """Whether a point has gone through the surface, or is pushed out of another side of it, or a body sinks."""
+        sinks = self._sinks(model, at)
+        if isinstance(self.surface, surfaces.ONE_SIDED):
+            return sinks
         start, end = (place(T, self.links, self.u) for T in (at.start.T, at.T))
         moved, distance = end - start, jax.vmap(self.surface.distance)
 
@@ -96,13 +97,43 @@ class Contact:
         n_in, n_out = (jax.vmap(jax.grad(self.surface.distance))(on_way(t)) for t in (way.enters, way.leaves))
         depths, n = [self.radius - d for d, _ in ends], ends[1][1]
         gains = gains_energy(self, model, at, n_in, n, depths, small_sum(n * moved))
-        return on_another_side(way, n_in, n_out, self.radius) | gains
+        return on_another_side(way, n_in, n_out, self.radius) | gains | sinks
+
+    def _sinks(self, model: Model, at: Instant) -> jax.Array:
+        """Whether a body went under, and nothing slows it: it is pressed on by more than it can carry.
+
+        Asked of bodies whose points surround their centre of mass: all of them and the centre have to be below. What is
+        small and fast goes so deep for a while, but is slowed from the first touch on.
+        """
+        bodies, distance = np.unique(self.links), jax.vmap(self.surface.distance)
+        own = jnp.asarray(np.asarray(self.links)[None, :] == bodies[:, None])
+        moment = model.second_moment[bodies][:, :, 3]  # (b,4) of mass, and the mass
+        u = moment / jnp.where(moment[:, 3:] > 0, moment[:, 3:], 1.0)  # the centre
+        off = self.u[None, :, :3] - u[:, None, :3]
+        most = (jnp.max(jnp.where(own[..., None], self.radius[:, None] + x, -jnp.inf), axis=1) for x in (off, -off))
+        surrounded = jnp.all(jnp.stack([jnp.all(x >= 0, axis=1) for x in most]), axis=0) & (moment[:, 3] > 0)
+
+        def below(T: jax.Array) -> jax.Array:
+            points, centre = distance(place(T, self.links, self.u)), distance(matvec(T[bodies], u))
+            return jnp.all(~own | (points < 0)[None], axis=1) & (centre < 0)
+
+        n = jax.vmap(jax.grad(self.surface.distance))(matvec(at.T[bodies], u))
+        before, now = (small_sum(n * matvec(V[bodies], u)) for V in (at.start.V, at.V))
+        return jnp.any(surrounded & below(at.T) & ~below(at.start.T) & (now <= before))
 
     def touching(self, model: Model, at: Instant) -> Touch:
         """Where the surface pushes on the bodies."""
         del model
         push = self._normal(at)[0].force[:, 0]
         return Touch(np.asarray(self.links, int), below(place(at.T, self.links, self.u), push, self.radius), push)
+
+    @property
+    def room(self) -> jax.Array | None:
+        """(c,) m, how deep a point's middle gets to the surface's; of what has one side, a sphere to its top."""
+        if isinstance(self.surface, surfaces.ONE_SIDED):
+            return 2 * self.radius
+        thickness = getattr(self.surface, "thickness", None)
+        return None if thickness is None else self.radius + thickness
 
     def describe(self, model: Model) -> tuple[str, str]:
         """The surface, and how many points."""

@@ -1,8 +1,9 @@
 """A step in parts where it cannot be made whole: the fallback `on_failure="substep"`.
 
 The first part is the whole step, so that an easy step costs what it costs without. After a failure the next part is
-half as long, after a success it may double again. A scheme with history starts afresh in the parts, because its nodes
-must be equidistant.
+half as long, after a success it may double again: so the moment of an impact is found by bisection, for as long as what
+fails is a part that would go through something (BRANCH). A scheme with history starts afresh in the parts, because its
+nodes must be equidistant.
 """
 
 import dataclasses
@@ -21,7 +22,8 @@ from pbad_jax.solver import implicit
 from pbad_jax.stage.problem import SolverConfig
 from pbad_jax.step.info import StepInfo, nothing_yet
 
-FINEST = 64  # a substep is at least dt/64
+FINEST = 4096  # a substep is at least dt/4096
+LEAST = 64  # of these units; shorter ones are made after BRANCH alone
 MOST_TRIES = 128  # parts of one step, failed ones included
 
 
@@ -118,7 +120,9 @@ def joined(p: Parts, after: State, info: StepInfo) -> Parts:
     hopeless = (info.status == Status.FROZEN) | (info.status == Status.NONFINITE_INPUT)
     done = jnp.where(good, p.done + p.length, p.done)
     wider = jnp.where(good & (done < FINEST) & (done % (2 * p.length) == 0), 2 * p.length, p.length)
-    length = jnp.where(good, wider, jnp.where(hopeless, 0, p.length // 2))
+    least = jnp.where(info.status == Status.BRANCH, 1, LEAST)
+    half = jnp.where(p.length >= 2 * least, p.length // 2, 0)
+    length = jnp.where(good, wider, jnp.where(hopeless, 0, half))
     return Parts(after, _together(p.info, info), done.astype(jnp.int32), length.astype(jnp.int32), p.tries + 1)
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from force_cases import creature, random_point
-from test_force_laws import FORCES, made
+from test_force_laws import made
 
 import pbad_jax as pbad
 from pbad_jax import forces
