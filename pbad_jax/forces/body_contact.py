@@ -154,10 +154,12 @@ class BodyContact:
         side = self._side(at, d, n)
         along = side * jnp.sum(n * moved, axis=(1, 2))
         d_0, n_0, _ = gap(jnp.zeros_like(d))
-        depths, least = [self._reach - x for x in (d_0, side * d)], jnp.min(self.radius, axis=-1)
-        inside = rests_inside(self, least, depths, -jnp.sum(n_0 * self._points(at.start.V), axis=(1, 2)), at.dt)
+        depths = [self._reach - x for x in (d_0, side * d)]
+        inside = rests_inside(
+            self.width, self.room, depths, -jnp.sum(n_0 * self._points(at.start.V), axis=(1, 2)), at.dt
+        )
         gains = gains_energy(self, model, at, n_in, side[:, None] * n[:, 0], depths, along)
-        return on_another_side(way, n_in, n_out, least) | gains | inside
+        return on_another_side(way, n_in, n_out, self.room) | gains | inside
 
     def touching(self, model: Model, at: Instant) -> Touch:
         """Where the bodies push on one another, both sides of every pair one after the other."""
@@ -198,8 +200,8 @@ class BodyContact:
 
     @property
     def room(self) -> jax.Array:
-        """(c,) m: so deep their axes meet."""
-        return self._reach
+        """(c,) m: so deep the axis of the thinner one is at the other's side."""
+        return jnp.min(self.radius, axis=-1)
 
     @property
     def _reach(self) -> jax.Array:

@@ -6,7 +6,7 @@ For a sphere of radius r about P (r = 0: a point), with d(P) the signed distance
 
 by the law of one_sided.py: C¹ forces, nothing pulls, and damping acts only under pressure (Hunt and Crossley). So soft
 a law carries what rests; what is small and fast it would let through. So it has a stop: from half the depth on at which
-the bodies would have gone through one another, 1e4 times the stiffness more.
+the middle of one would be in the other, 1e4 times the stiffness more.
 Friction is lagged: with the elastic normal force N, the normal n and the touching point of the body all taken at the
 start of the step,
 

@@ -30,9 +30,10 @@ from pbad_jax.math.small import matmul, small_sum
 from pbad_jax.model.model import Model
 
 MARCHES = 12
+INSET = 1e-3  # of the way inside
 OPPOSITE = -0.1  # cosine between the normals where it goes in and out; the faces of a box have 0 and -1
 EDGE = 0.5
-DEEP = 0.5  # of a radius
+DEEP = 0.5  # of a radius, of the sizes of two
 TURNED = math.cos(math.radians(20))
 SHARE = 0.01  # of the energy there is
 SLOW = 0.1  # of a depth in a time constant
@@ -58,7 +59,9 @@ def crossing(clear: Callable[[jax.Array], jax.Array], length: jax.Array) -> Cros
 
     one = jnp.ones_like(length)
     a, b = (jnp.clip(t, 0.0, 1.0) for t in loops.fori_loop(0, MARCHES, march, (0 * one, one)))
-    return Crossing(a, b, jnp.where(a < b, -clear(0.5 * (a + b)), -1.0))
+    # a little inside, because on the side itself a point has no normal
+    inset = INSET * jnp.maximum(b - a, 0.0)
+    return Crossing(a + inset, b - inset, jnp.where(a < b, -clear(0.5 * (a + b)), -1.0))
 
 
 def on_another_side(way: Crossing, n_in: jax.Array, n_out: jax.Array, radius: jax.Array) -> jax.Array:
@@ -91,19 +94,30 @@ def gains_energy(
     return jnp.sum(jnp.where(turned, made, 0.0)) > SHARE * (kinetic + jnp.sum(before))
 
 
-def rests_inside(law: Any, half: jax.Array, depths, rate: jax.Array, dt: jax.Array) -> jax.Array:
+def rests_inside(width: jax.Array, half: jax.Array, depths, rate: jax.Array, dt: jax.Array) -> jax.Array:
     """Whether the middle of one rests in the other, which cannot carry what presses on it, () bool.
 
     What is merely fast and turns round at such a depth is told apart by what the force then does to it: with the time
     constant t by which the law was made, it is pushed apart by δ/t² at least.
 
     Args:
-        law: as in `gains_energy`. half: (c,) m, how deep the middle of the smaller one gets to the other's side.
+        width: (c,) m, of the law. half: (c,) m, how deep the middle of the smaller one gets to the other's side.
         depths: (c,) m at the start and at the end. rate: (c,) m/s, of the depth at the start. dt: () s.
     """
-    deep, mean, t = depths[1], (depths[1] - depths[0]) / dt, jnp.sqrt(law.width / G0)
+    deep, mean, t = depths[1], (depths[1] - depths[0]) / dt, jnp.sqrt(width / G0)
     slow = jnp.abs(mean) < SLOW * deep / t
     return jnp.any((deep > half) & slow & (rate - mean < PUSHED * 0.5 * dt * deep / t**2))
+
+
+def middles_cross(start: jax.Array, end: jax.Array, size: jax.Array) -> jax.Array:
+    """Whether one middle went straight past the other, within half of their `size` (c,) m, however both have turned.
+
+    start, end: (c,3) m from the one to the other. () bool.
+    """
+    moved = end - start
+    fraction = -small_sum(start * moved) / jnp.maximum(small_sum(moved * moved), TINY**2)
+    nearest = start + jnp.clip(fraction, 0.0, 1.0)[:, None] * moved
+    return jnp.any((small_sum(start * end) < 0) & (small_sum(nearest * nearest) < (DEEP * size) ** 2))
 
 
 def _cosine(a: jax.Array, b: jax.Array) -> jax.Array:

@@ -57,7 +57,7 @@ from pbad_jax.forces.convex_shapes import convex_shapes, flatter
 from pbad_jax.forces.force import Instant, Load, Parts, PointForces, Start, place
 from pbad_jax.forces.one_sided import spring
 from pbad_jax.forces.pairs import lighter_masses
-from pbad_jax.forces.passing import gains_energy, rests_inside
+from pbad_jax.forces.passing import gains_energy, middles_cross, rests_inside
 from pbad_jax.math import rotations
 from pbad_jax.math.small import matmul, matvec, small_sum, transpose
 from pbad_jax.math.spatial import compose
@@ -79,8 +79,8 @@ class Planes(NamedTuple):
     links: jax.Array  # (c,3) int, of A, B, B
     u: jax.Array  # (c,3,4) C_a, x_b and n in their links' frames
     reach: jax.Array  # (c,) m
-    room: jax.Array  # (c,) m, how deep the middles of both shapes meet
-    half: jax.Array  # (c,) m, how deep that of the smaller one gets to the other's side
+    room: jax.Array  # (c,) m, how deep the middle of the smaller shape is at the other's side
+    through: jax.Array  # (c,) m, how deep the middles of both meet
 
 
 @functools.partial(
@@ -160,10 +160,10 @@ class ShapeContact:
         ]
         u = jnp.stack([x[..., 0] for x in u], axis=2)  # (m,places,3,3)
         u = jnp.concatenate([u, jnp.stack([ones, ones, 0 * ones], axis=2)], axis=-1)
-        reach, room, half = (x + self.margin[pair][:, None] for x in (found.reach, found.room, found.half))
+        reach, room, through = (x + self.margin[pair][:, None] for x in (found.reach, found.room, found.through))
         along = jnp.broadcast_to(links[:, None, [0, 1, 1]], (*u.shape[:2], 3))
         flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
-        planes = Planes(jnp.repeat(pair, self.places), *map(flat, (along, u, reach, room, half)))
+        planes = Planes(jnp.repeat(pair, self.places), *map(flat, (along, u, reach, room, through)))
         if self._slots == len(planes.reach):
             return planes
         depths = planes.reach - _distance(place(start.T, planes.links, planes.u))
@@ -180,13 +180,14 @@ class ShapeContact:
         return self._met(self._planes(model, at)).depth(model, at)
 
     def passed(self, model: Model, at: Instant) -> jax.Array:
-        """Whether shapes are past one another's middles, planes that have turned gave energy, or what was not among the
-        nearest overlaps.
+        """Whether shapes are past one another's middles, planes that have turned gave energy, one rests in another, or
+        what was not among the nearest overlaps.
         """
         planes = self._planes(model, at)
         met = self._met(planes)
         depth = met.depth(model, at)
-        gained = met.gains(model, at) | jnp.any(depth > met.room) | jnp.any(depth[self._slots :] > 0)
+        gained = met.gains(model, at) | jnp.any(depth > met.through) | jnp.any(depth[self._slots :] > 0)
+        gained = gained | middles_cross(*self._middles(at, planes.pair))
         if self._taken == len(self.pairs):
             return gained
         seen = jnp.any(jnp.arange(len(self.pairs))[:, None] == planes.pair[None, :], axis=1)
@@ -225,7 +226,18 @@ class ShapeContact:
         own = (self.stiffness / self.places, self.width, self.damping, self.friction, self.turning)
         k, width, damping, mu, turning = jax.tree.map(lambda x: x[p.pair], own)
         return _Met(
-            p.links, p.u, p.reach, p.room, p.half, k, width, damping, mu, turning, self.stick_speed, self.conservative
+            p.links,
+            p.u,
+            p.reach,
+            p.room,
+            p.through,
+            k,
+            width,
+            damping,
+            mu,
+            turning,
+            self.stick_speed,
+            self.conservative,
         )
 
     def _both(self, T: jax.Array, pair: jax.Array) -> tuple[Convex, Convex, jax.Array, jax.Array]:
@@ -238,6 +250,16 @@ class ShapeContact:
         X_a, X_b = X[g[:, 0]], X[g[:, 1]]
         turned = transpose(X_b[..., :3])
         return A, B, matmul(turned, X_a[..., :3]), matvec(turned, X_a[..., 3] - X_b[..., 3])
+
+    def _middles(self, at: Instant, pair: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """From B's middle to A's at the start and at the end, (c,3) m, and half of both sizes together, (c,) m."""
+        low, high = jnp.min(self.points, axis=1), jnp.max(self.points, axis=1)  # (g,3) m
+        size = jnp.min(0.5 * (high - low) + self.axes, axis=1) + self.radius
+        centre = jnp.concatenate([0.5 * (low + high), jnp.ones_like(low[:, :1])], axis=1)
+        in_link = jnp.concatenate([matvec(self.frame, centre), jnp.ones_like(low[:, :1])], axis=1)
+        g = jnp.asarray(np.array(self.pairs))[pair]
+        where = [matvec(T[np.array(self.links)], in_link)[g] for T in (at.start.T, at.T)]
+        return where[0][:, 0] - where[0][:, 1], where[1][:, 0] - where[1][:, 1], jnp.sum(size[g], axis=1)
 
     def _bounds(self, T: jax.Array) -> jax.Array:
         """(c,) m, at most the distance of every pair."""
@@ -255,7 +277,7 @@ class _Touching(NamedTuple):
     on_b: jax.Array  # (places,3) m, in B
     reach: jax.Array  # (places,) m
     room: jax.Array  # (places,) m
-    half: jax.Array  # (places,) m
+    through: jax.Array  # (places,) m
 
 
 def _touching(A: Convex, B: Convex, R: jax.Array, t: jax.Array, *, places: int) -> _Touching:
@@ -270,8 +292,9 @@ def _touching(A: Convex, B: Convex, R: jax.Array, t: jax.Array, *, places: int) 
     else:
         on_a, on_b = jax.vmap(lambda way: _tilted(A, B, R, t, middle, way))(jnp.arange(places, dtype=t.dtype))
     sizes = 0.5 * jnp.stack([convex.extent(A, m), convex.extent(B, n)])
-    n, reach, room, half = (jnp.broadcast_to(x, (places, *x.shape)) for x in (n, reach, sizes.sum(), sizes.min()))
-    return _Touching(n, on_a - (inside * m)[None], on_b, reach, room, half)
+    found = (n, reach, jnp.min(sizes), jnp.sum(sizes))
+    n, reach, room, through = (jnp.broadcast_to(x, (places, *x.shape)) for x in found)
+    return _Touching(n, on_a - (inside * m)[None], on_b, reach, room, through)
 
 
 def _tilted(
@@ -308,7 +331,7 @@ class _Met:
     u: jax.Array  # (c,3,4)
     reach: jax.Array  # (c,)
     room: jax.Array  # (c,)
-    half: jax.Array  # (c,)
+    through: jax.Array  # (c,)
     stiffness: jax.Array
     width: jax.Array
     damping: jax.Array
@@ -328,7 +351,7 @@ class _Met:
         along = small_sum(_gradient(end).reshape(len(end), -1) * (end - start).reshape(len(end), -1))
         depths = [self.reach - _distance(P) for P in (start, end)]
         rate = -small_sum((_gradient(start) * place(at.start.V, self.links, self.u)).reshape(len(end), -1))
-        inside = rests_inside(self, self.half, depths, rate, at.dt)
+        inside = rests_inside(self.width, self.room, depths, rate, at.dt)
         return gains_energy(self, model, at, start[:, 2], end[:, 2], depths, along) | inside
 
     def _normal(self, at: Instant) -> tuple[PointForces, Any]:

@@ -29,14 +29,16 @@ from pbad_jax.forces.contact_law import (
 from pbad_jax.forces.contact_points import ContactPoints, check_points, contact_points
 from pbad_jax.forces.force import Instant, Load, PointForces, place
 from pbad_jax.forces.one_sided import spring
-from pbad_jax.forces.passing import crossing, gains_energy, on_another_side
+from pbad_jax.forces.passing import crossing, gains_energy, on_another_side, rests_inside
 from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.model import Model, check_model
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["surface", "u", "radius", "stiffness", "width", "damping", "friction", "stick_speed", "turning"],
+    data_fields=[
+        *("surface", "u", "radius", "stiffness", "width", "damping", "friction", "stick_speed", "turning", "half"),
+    ],
     meta_fields=["links", "at", "conservative"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Contact:
     turning: jax.Array | None = None  # (c,2) m, torsional and rolling friction
     at: str = "step"
     conservative: bool = False
+    half: jax.Array | None = None  # (c,) m, half the least size of what each point belongs to, by all its points
     dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
@@ -100,7 +103,7 @@ class Contact:
         return on_another_side(way, n_in, n_out, self.radius) | gains | sinks
 
     def _sinks(self, model: Model, at: Instant) -> jax.Array:
-        """Whether a body went under, and nothing slows it: it is pressed on by more than it can carry.
+        """Whether a body goes under and nothing slows it, or lies there: it is pressed on by more than it can carry.
 
         Asked of bodies whose points surround their centre of mass: all of them and the centre have to be below. What is
         small and fast goes so deep for a while, but is slowed from the first touch on.
@@ -109,17 +112,21 @@ class Contact:
         own = jnp.asarray(np.asarray(self.links)[None, :] == bodies[:, None])
         moment = model.second_moment[bodies][:, :, 3]  # (b,4) of mass, and the mass
         u = moment / jnp.where(moment[:, 3:] > 0, moment[:, 3:], 1.0)  # the centre
-        off = self.u[None, :, :3] - u[:, None, :3]
-        most = (jnp.max(jnp.where(own[..., None], self.radius[:, None] + x, -jnp.inf), axis=1) for x in (off, -off))
-        surrounded = jnp.all(jnp.stack([jnp.all(x >= 0, axis=1) for x in most]), axis=0) & (moment[:, 3] > 0)
+        off, r = self.u[None, :, :3] - u[:, None, :3], self.radius[None, :, None]
+        sides = (jnp.max(jnp.where(own[..., None], r + x, -jnp.inf), axis=1) for x in (off, -off))  # (b,3) each
+        surrounded = jnp.all(jnp.concatenate([x >= 0 for x in sides], axis=1), axis=1) & (moment[:, 3] > 0)
 
-        def below(T: jax.Array) -> jax.Array:
-            points, centre = distance(place(T, self.links, self.u)), distance(matvec(T[bodies], u))
-            return jnp.all(~own | (points < 0)[None], axis=1) & (centre < 0)
-
-        n = jax.vmap(jax.grad(self.surface.distance))(matvec(at.T[bodies], u))
-        before, now = (small_sum(n * matvec(V[bodies], u)) for V in (at.start.V, at.V))
-        return jnp.any(surrounded & below(at.T) & ~below(at.start.T) & (now <= before))
+        centres = [matvec(T[bodies], u) for T in (at.start.T, at.T)]
+        depths = [-distance(x) for x in centres]
+        under = [
+            jnp.all(~own | (distance(place(T, self.links, self.u)) < 0)[None], axis=1) & surrounded & (d > 0)
+            for T, d in zip((at.start.T, at.T), depths)
+        ]
+        n = jax.vmap(jax.grad(self.surface.distance))(centres[1])
+        rate, mean = (-small_sum(n * matvec(V[bodies], u)) for V in (at.start.V, at.V))
+        width = jnp.max(jnp.where(own, self.width[None], 0.0), axis=1)
+        rests = rests_inside(width, jnp.where(under[1], 0.0, jnp.inf), depths, rate, at.dt)
+        return jnp.any(under[1] & ~under[0] & (mean >= rate)) | rests
 
     def touching(self, model: Model, at: Instant) -> Touch:
         """Where the surface pushes on the bodies."""
@@ -129,9 +136,9 @@ class Contact:
 
     @property
     def room(self) -> jax.Array | None:
-        """(c,) m, how deep a point's middle gets to the surface's; of what has one side, a sphere to its top."""
+        """(c,) m, how deep the middle of a body is in what has one side, of a point or sphere in the middle of others."""
         if isinstance(self.surface, surfaces.ONE_SIDED):
-            return 2 * self.radius
+            return self.half
         thickness = getattr(self.surface, "thickness", None)
         return None if thickness is None else self.radius + thickness
 
@@ -238,7 +245,17 @@ def contact(
         turning=None if turning is None else leaf(turning),
         at=at,
         conservative=is_elastic(numbers, turning),
+        half=leaf(_half_sizes(points)),
     )
+
+
+def _half_sizes(points: ContactPoints) -> np.ndarray:
+    """Half of the least side of the box in its link's axes that holds the points of each link, at each point, (c,) m."""
+    links, P, r = np.asarray(points.links), np.asarray(points.position), np.asarray(points.radius)[:, None]
+    half = {
+        k: (np.max((P + r)[links == k], axis=0) - np.min((P - r)[links == k], axis=0)).min() / 2 for k in set(links)
+    }
+    return np.array([half[k] for k in links])
 
 
 def _tree_masses(model: Model) -> np.ndarray:

@@ -38,7 +38,8 @@ class Options:
             there is one, else squared.
         on_failure: "freeze": a failed step keeps the last good state, and later steps of the lane do nothing.
             "substep": it is first tried again, legendre from the stages of radau(2), then any scheme in parts of dt,
-            down to dt/64. The derivative of a step that had to be divided is that of a failed one.
+            down to dt/64, and where it would go through something to dt/4096. The derivative of a step that had to be
+            divided is that of a failed one.
         failed_gradient: "zero": a failed step passes no derivative. "nan": it poisons what depends on it.
         account: whether `info.work` and `info.numerical_work` are computed.
         condition: whether `info.condition` is, at the cost of some solves; `info.grad_ok` then looks at it too.
