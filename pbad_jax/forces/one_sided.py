@@ -60,8 +60,8 @@ class OneSided(NamedTuple):
 def spring(law: Any, depth: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Energy, elastic force and its slope at depths (c,) of a law with stiffness and width, (c,).
 
-    k ramp(δ), which is made for what rests. Where the law has a `room` (c,) m, the depth at which the middle of one is in
-    the other (0: nobody knows), it is STOP times as stiff from half of it on.
+    k ramp(δ), which is made for what rests. Where the law has a `room` (c,) m, the depth at which the middle of one is
+    in the other (0: nobody knows), it is STOP times as stiff from half of it on.
     """
     k, room = law.stiffness, getattr(law, "room", None)
     soft = ramp(depth, law.width)

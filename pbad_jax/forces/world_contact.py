@@ -136,7 +136,7 @@ class Contact:
 
     @property
     def room(self) -> jax.Array | None:
-        """(c,) m, how deep the middle of a body is in what has one side, of a point or sphere in the middle of others."""
+        """(c,) m, how deep the middle of a body is in what has one side, or a point's in the middle of others."""
         if isinstance(self.surface, surfaces.ONE_SIDED):
             return self.half
         thickness = getattr(self.surface, "thickness", None)
@@ -250,7 +250,7 @@ def contact(
 
 
 def _half_sizes(points: ContactPoints) -> np.ndarray:
-    """Half of the least side of the box in its link's axes that holds the points of each link, at each point, (c,) m."""
+    """Half of the least side of the box in a link's axes that holds its points, for each of these, (c,) m."""
     links, P, r = np.asarray(points.links), np.asarray(points.position), np.asarray(points.radius)[:, None]
     half = {
         k: (np.max((P + r)[links == k], axis=0) - np.min((P - r)[links == k], axis=0)).min() / 2 for k in set(links)

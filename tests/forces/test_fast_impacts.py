@@ -166,7 +166,7 @@ def pressed(model, pushes):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cube on the ground", "balls", "cubes"])
 def test_what_cannot_be_carried_says_so(kind):
-    """A gram is held by 10 N/m a place, so that 2 N would press it through what it lies on; the stop holds it, not 2 t."""
+    """A gram is held by 10 N/m a place, by which 2 N would press it through; the stop holds it, but not two tons."""
     light = {"mass": 1e-3, "inertia": np.eye(3) * 4e-8}
     geom = BALL if kind == "balls" else CUBE
     bodies = [dataclasses.replace(shot(n, geom), **light, position=(0, 0, z)) for n, z in zip("ab", (UNIT, 3 * UNIT))]

@@ -145,6 +145,8 @@ def test_every_array_moves_a_step(make):
     assert status == pbad.Status.CONVERGED
     arrays, idle = named_arrays(model), {}
     for name, d in directions(arrays).items():
+        if name.endswith(".half") and "surface" not in name:
+            continue  # of a contact: acts where a body is at its middle in the ground, see test_fast_impacts.py
         there, status = end(replaced(model, {name: arrays[name] + CHANGE * d}), v, control)
         moved = float(jnp.max(jnp.abs(there - start)))
         if status != pbad.Status.CONVERGED or not moved > LEAST:
