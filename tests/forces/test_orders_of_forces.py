@@ -103,7 +103,8 @@ def test_order_with_every_force(group, scheme):
     orders, wanted = np.log2(found[0] / found[1]), pbad.Options(dt=1.0, scheme=scheme).scheme.order
     for k, name in enumerate(GROUPS[group]):
         print(scheme, name, "orders", orders[:, k], "errors", found[1][:, k])
-    assert np.all(orders > wanted - 0.25), dict(zip(GROUPS[group], orders.T))
+    smooth = [3 if "InertiaBoxes" in name else 9 for name in GROUPS[group]]  # v|v| has a kink where an axis turns round
+    assert np.all(orders > np.minimum(wanted, smooth) - 0.25), dict(zip(GROUPS[group], orders.T))
 
 
 def rods(damping: float) -> tuple[pbad.Model, pbad.State]:
