@@ -90,6 +90,9 @@ class Toy:
     def length(self, delta):
         return dense.length(self.metric, delta)
 
+    def way(self, x):
+        return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(x)))
+
     def merit(self, x, h):
         return None
 

@@ -247,7 +247,7 @@ def _rollout_rows(options: Options, arguments, start: State, seed: int, toleranc
             float(np.sum(np.asarray(gradient[name], float) * np.asarray(d, float))),
         )
         size = float(np.abs(weights) @ np.abs(along)) + floor
-        twin = abs(forward - reverse) / size
+        twin = 0.0 if forward == reverse else abs(forward - reverse) / size if size > 0 else float("inf")
         worst = max(error, twin) if np.isfinite(twin) else float("inf")
         rows.append(GradientRow(name, forward, reverse, float(weights @ by_difference), worst, worst <= tolerance))
     return rows, info, ends

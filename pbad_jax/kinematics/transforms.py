@@ -213,10 +213,14 @@ def center_of_mass(model: Model, T: jax.Array) -> jax.Array:
 
 
 def length_scale(model: Model) -> jax.Array:
-    """A typical length of the model, m: sizes of its links and of the offsets between them."""
-    M = model.second_moment
-    spread = jnp.sum(jnp.trace(M[:, :3, :3], axis1=1, axis2=2)) / total_mass(model)
-    return jnp.sqrt(spread + jnp.mean(small_sum(model.placement[..., 3] ** 2)))
+    """A typical length of the model, m: sizes of its links and of the offsets between them; 0 of a point.
+
+    Where a root is placed in the world is no offset.
+    """
+    M, mass = model.second_moment, total_mass(model)
+    spread = jnp.sum(jnp.trace(M[:, :3, :3], axis1=1, axis2=2)) / jnp.where(mass == 0, 1.0, mass)
+    offsets = model.placement[..., 3] * (np.array(model.topology.link_parent) >= 0)[:, None]
+    return jnp.sqrt(spread + jnp.mean(small_sum(offsets**2)))
 
 
 def centripetal_field(model: Model, f: Frames, v: jax.Array) -> jax.Array:

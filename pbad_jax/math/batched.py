@@ -29,10 +29,12 @@ SIGN_ITERATIONS, SETTLED = 20, 0.05  # of the matrix sign function: at most, and
 
 
 def solve(A: jax.Array, b: jax.Array) -> jax.Array:
-    """A⁻¹ b for A (n,n) and b (n,), with partial pivoting. Not finite where A is singular.
+    """A⁻¹ b for A (n,n) and b (n,), with partial pivoting. Not finite where A is singular; n may be 0.
 
     Differentiable in both directions: the tangent is another solve with A, the cotangent one with Aᵀ.
     """
+    if not b.size:
+        return b
     A, b = loops.alike((A, b))
     return jax.lax.custom_linear_solve(
         lambda x: A @ x,
@@ -170,8 +172,8 @@ def eliminate(A: jax.Array, b: jax.Array) -> jax.Array:
             chosen = jnp.arange(n)[None] == p[:, None]
             row = jnp.take_along_axis(W, p[:, None, None], axis=1)[:, 0]
             pivot = jax.lax.dynamic_index_in_dim(row, k - first, 1, keepdims=True)
-            multiple = jnp.where(chosen, pivot - 1.0, c)  # leaves the chosen row divided by its pivot
-            W = W - multiple[:, :, None] * (row / pivot)[:, None, :]
+            row = (row / pivot)[:, None, :]
+            W = jnp.where(chosen[:, :, None], row, W - c[:, :, None] * row)
             order = jax.lax.dynamic_update_index_in_dim(order, p.astype(jnp.int32), k, 1)
             return W, used | chosen, order
 

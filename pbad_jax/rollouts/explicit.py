@@ -120,7 +120,7 @@ def _ended(model: Model, state: State, q: jax.Array, v: jax.Array, h: jax.Array,
     failed = jnp.where(begun, int(Status.NONFINITE_EVAL), int(Status.NONFINITE_INPUT))
     status = jnp.where(frozen, int(Status.FROZEN), jnp.where(well, int(Status.CONVERGED), failed)).astype(jnp.int8)
     ok = status == Status.CONVERGED
-    worst = jnp.argmax(~jnp.isfinite(v)).astype(jnp.int32)
+    worst = jnp.argmax(~jnp.isfinite(v)).astype(jnp.int32) if model.nv else jnp.zeros((), jnp.int32)
     q, v = jnp.where(ok, q, state.q), jnp.where(ok, v, state.v)
     clock = later(state, jnp.where(ok, h, 0.0))
     kept = {name: jnp.where(ok, x, getattr(state, name)) for name, x in kept.items()}

@@ -19,7 +19,7 @@ from pbad_jax.schemes import AnyScheme
 from pbad_jax.solver import continuation
 from pbad_jax.stage.problem import SolverConfig, find, searched, settings
 from pbad_jax.stage.start import StepStart
-from pbad_jax.step import step, substeps
+from pbad_jax.step import step, still, substeps
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.leg import Leg, Method
 from pbad_jax.step.options import Options, resolve, scheme_of
@@ -63,7 +63,7 @@ class Slot(NamedTuple):
     flight: Flight
     start: StepStart
     leg: Leg
-    solve: continuation.State  # of the leg
+    solve: Any  # of the leg, a continuation.State
 
 
 class Programs(NamedTuple):
@@ -93,7 +93,7 @@ class Lane:
     @property
     def method(self) -> Method:
         """Of the scheme."""
-        return step.METHODS[self.scheme.kind]
+        return step.method_of(self.scheme, self.model)
 
     def programs(self) -> Programs:
         """For a schedule to call, under vmap or not."""
@@ -123,8 +123,10 @@ class Lane:
         return Slot(f, s.start, leg, self._solving(s.model, s.start, leg))
 
     @with_all_bits
-    def iterated(self, model: Model, slot: Slot, s: continuation.State) -> continuation.State:
+    def iterated(self, model: Model, slot: Slot, s: Any) -> Any:
         """One iteration more."""
+        if not model.nv:
+            return s
         problem = self.method.problem(model, self.scheme, self.config, slot.start, slot.leg)
         problem = searched(problem, slot.leg.status)
         return continuation.iterate(problem, settings(problem), s)
@@ -155,7 +157,9 @@ class Lane:
         ended = self.drive.end(model, lane, f.k, f.state, f.control, after, info, f.carry)
         return ended, jnp.asarray(self.drive.stops) & (info.status == Status.FROZEN), parts, made
 
-    def _solving(self, model: Model, start: StepStart, leg: Leg) -> continuation.State:
+    def _solving(self, model: Model, start: StepStart, leg: Leg) -> continuation.State | still.Solved:
+        if not model.nv:
+            return still.solved(leg.status)
         problem = self.method.problem(model, self.scheme, self.config, start, leg)
         if self.config.method == "lm":
             return continuation.init(searched(problem, leg.status), status=leg.status)

@@ -167,8 +167,8 @@ def solve(problem: Problem, settings: lm.Settings, *, status: jax.Array | int) -
     """Iterate until no longer RUNNING; of many lanes (vmap) none waits for the slowest."""
 
     def one(given, s: State) -> State:
-        problem, tolerance = given
-        return iterate(problem, settings._replace(tolerance=tolerance), s)
+        problem, tolerance, rounding = given
+        return iterate(problem, settings._replace(tolerance=tolerance, rounding=rounding), s)
 
-    given = problem, jnp.asarray(settings.tolerance)
+    given = problem, jnp.asarray(settings.tolerance), jnp.asarray(settings.rounding)
     return run_until_done(one, lambda s: s.status == lm.RUNNING, given, init(problem, status=status))

@@ -62,14 +62,18 @@ def solve(problem: Problem, settings: Settings, *, status: jax.Array | int) -> S
         slope = problem.matrix(terms).T @ problem.unwhiten(white)
         return 0.5 * white @ white, problem.whiten(problem.in_chart(slope, delta))
 
-    def norm(y, value):
+    def limit(x):
+        return jnp.maximum(settings.tolerance, settings.relative * problem.way(x))
+
+    def excess(y, value):
+        """The norm over its limit."""
         x, _ = point(y)
-        if problem.merit(x, 1.0) is None:
-            return jnp.sqrt(2.0 * value)
-        return problem.norm(problem.residual(x, 1.0)[0])
+        of_energy = problem.merit(x, 1.0) is not None
+        norm = problem.norm(problem.residual(x, 1.0)[0]) if of_energy else jnp.sqrt(2.0 * value)
+        return jnp.where(norm == 0, 0.0, norm / limit(x))
 
     y, _ = problem.zeros(origin)
-    found = minimise(objective, norm, settings.tolerance, settings.max_iterations, y, status=status)
+    found = minimise(objective, excess, 1.0, settings.max_iterations, y, status=status)
     x, _ = point(found.y)
     r, terms = problem.residual(x, 1.0)
     J, zero = problem.matrix(terms), jnp.zeros((), r.dtype)
@@ -79,10 +83,12 @@ def solve(problem: Problem, settings: Settings, *, status: jax.Array | int) -> S
         x=x,
         r=r,
         J=J,
-        norm=found.norm,
+        norm=jnp.where(found.norm == 0, 0.0, found.norm * limit(x)),
+        limit=limit(x),
         merit=found.value,
         trial=x,
         newton=newton,
+        length=problem.length(newton),
         damping=zero,
         guide=None,
         step=newton,

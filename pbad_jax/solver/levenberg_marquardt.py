@@ -23,7 +23,9 @@ tangents to secants, which do not overshoot. Where Newton's step leads up, the t
 
 Converged is a residual within the tolerance, or a Newton correction within it that has just been made: a stiff system's
 residual has rounding errors of its own size, the correction has not. So is a residual that is nearly within it where no
-step reduces it any more. The first guess is never believed: at least one correction is made, because a guess within a
+step reduces it any more, and one that a Newton correction of no more than the unknowns' rounding has not halved. The
+tolerance is absolute or, where that is more, a fraction of the way from h = 0 to the point: what goes fast has rounding
+errors of its way's size. The first guess is never believed: at least one correction is made, because a guess within a
 loose tolerance (float32) would carry its error from step to step. And a root is corrected once more, by its residual
 and the matrix of the point before, where that correction is shorter than the last: it costs one substitution, and what
 is left of the error is no longer the tolerance times the matrix's condition.
@@ -57,13 +59,19 @@ MISTRUST, REGAIN = 0.7, 1.3  # factors of the trust
 LEAST = 1e-4  # trust
 LONG, CONTRACTION = 0.05, 0.5  # reach of a correction whose share of the one before is looked at, and that share
 ROUNDING = 5.0  # a residual within this factor of the tolerance is accepted when nothing reduces it
+HALVED = 0.5  # of the residual, what Newton's method leaves at most where rounding does not matter
 
 
 class Settings(NamedTuple):
-    """When to stop: the norm to reach, and how many iterations at most."""
+    """When to stop: the norm to reach, and how many iterations at most.
+
+    relative: the norm to reach as a fraction of the way, if that is more. rounding: of the unknowns, in the same unit.
+    """
 
     tolerance: jax.Array | float
     max_iterations: int
+    relative: float = 0.0
+    rounding: jax.Array | float = 0.0
 
 
 class SolveState(NamedTuple):
@@ -73,9 +81,11 @@ class SolveState(NamedTuple):
     r: jax.Array  # (n,) its residual
     J: Any  # its matrix; of a root, unless it was wanted, that of the point before
     norm: jax.Array  # () its norm
+    limit: jax.Array  # () what that is measured by, the tolerance there; 1 before the first guess is evaluated
     merit: jax.Array  # () what must fall: the norm, or the problem's merit
     trial: Any  # the point to evaluate next
     newton: jax.Array  # (n,) the correction at x, Newton's −J⁻¹ r or damped; of a guided problem, with its model's r
+    length: jax.Array  # () its length
     damping: jax.Array  # () λ
     guide: Any  # None: the problem has none
     step: jax.Array  # (n,) what led to the trial
@@ -97,9 +107,11 @@ def init(problem: Problem, x, trust: jax.Array | float = 1.0, *, status: jax.Arr
         r=r,
         J=J,
         norm=infinite,
+        limit=jnp.ones((), dtype),
         merit=infinite,
         trial=x,
         newton=r,
+        length=jnp.zeros((), dtype),
         damping=jnp.zeros((), dtype),
         guide=problem.first_guide(),
         step=r,
@@ -145,11 +157,11 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
         ((damping > LAMBDA_MAX) | ((s.guide is not None) & (s.iterations >= 0) & ~accept), Status.STALLED),
         (s.iterations + 1 >= settings.max_iterations, Status.MAX_ITER),
     )
-    x, r, norm, merit = jax.tree.map(
-        lambda a, b: jnp.where(accept, a, b), (s.trial, t.r, t.norm, t.merit), (s.x, s.r, s.norm, s.merit)
-    )
+    there, here = (s.trial, t.r, t.norm, t.merit), (s.x, s.r, s.norm, s.merit)
+    x, r, norm, merit = jax.tree.map(lambda a, b: jnp.where(accept, a, b), there, here)
     model_r = r if s.guide is None else t.model_r
     newton = _correction(problem, s, J, model_r, damping)
+    length = problem.length(newton)
     trust = s.trust if s.guide is None else _next_trust(problem, s, t)
     step = _bounded(problem, newton, jnp.sqrt(trust))
     slope, trial = problem.slope(model_r, step), problem.retract(x, step)
@@ -158,9 +170,11 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
         r=r,
         J=J,
         norm=norm,
+        limit=jnp.where(accept | t.tiny, t.limit, s.limit),
         merit=merit,
         trial=trial,
         newton=newton,
+        length=length,
         damping=damping,
         step=step,
         slope=slope,
@@ -170,7 +184,7 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
         status=status,
     )
     if s.guide is None:
-        last = root & accept & (problem.length(newton) < problem.length(s.newton))
+        last = root & accept & (length < s.length)
         after = after._replace(x=jax.tree.map(lambda a, b: jnp.where(last, a, b), trial, x))
     else:
         after = after._replace(guide=problem.next_guide(s.guide, t.terms, step, trust))
@@ -180,7 +194,7 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
 
 def _once_more(s: SolveState, after: SolveState, again) -> SolveState:
     """Where Newton's step leads up, the same trial again, as if it had not been led on from."""
-    names = ("trial", "newton", "guide", "step", "slope", "trust")
+    names = ("trial", "newton", "length", "guide", "step", "slope", "trust")
     same = {k: jax.tree.map(lambda a, b: jnp.where(again, a, b), getattr(s, k), getattr(after, k)) for k in names}
     return after._replace(**same, again=again)
 
@@ -192,6 +206,7 @@ class _Trial(NamedTuple):
     terms: Any
     model_r: jax.Array  # the residual of its linear model
     norm: jax.Array
+    limit: jax.Array
     merit: jax.Array
     finite: jax.Array
     better: jax.Array  # finite, and better than the point before
@@ -202,11 +217,12 @@ def _evaluate_trial(problem: Problem, h, settings: Settings, s: SolveState) -> _
     r, terms = problem.residual(s.trial, h, s.guide)
     norm, merit, model_r = problem.norm(r), problem.merit(s.trial, h), problem.modelled(terms, r)
     first, finite = s.iterations < 0, jnp.isfinite(norm)
-    tiny = (problem.length(s.newton) <= settings.tolerance) & (s.damping == 0)
+    limit = _limit(problem, settings, s, norm)
+    tiny = (s.length <= limit) & (s.damping == 0)
     if s.guide is not None:
         beyond = problem.norm(model_r - r)
-        tiny &= beyond <= ROUNDING * settings.tolerance
-        return _Trial(r, terms, model_r, norm, norm, finite, finite & jnp.isfinite(beyond), tiny)
+        tiny &= beyond <= ROUNDING * limit
+        return _Trial(r, terms, model_r, norm, limit, norm, finite, finite & jnp.isfinite(beyond), tiny)
     if merit is None:
         turned = jnp.abs(problem.slope(r, s.step)) > TURNED * jnp.abs(s.slope)
         crosses = ~turned & (s.iterations < CROSSING)
@@ -214,15 +230,22 @@ def _evaluate_trial(problem: Problem, h, settings: Settings, s: SolveState) -> _
     else:
         finite &= jnp.isfinite(merit)
         better = first | (merit <= s.merit + 8 * jnp.finfo(merit.dtype).eps * jnp.abs(s.merit))
-    return _Trial(r, terms, model_r, norm, merit, finite, finite & better, tiny)
+    return _Trial(r, terms, model_r, norm, limit, merit, finite, finite & better, tiny)
+
+
+def _limit(problem: Problem, settings: Settings, s: SolveState, norm: jax.Array) -> jax.Array:
+    """The tolerance at the trial, (): rounding's, where a Newton correction of its size has not halved the residual."""
+    limit = jnp.maximum(settings.tolerance, settings.relative * problem.way(s.trial))
+    rounded = (s.length <= settings.rounding) & (s.damping == 0) & (norm >= HALVED * s.norm)
+    return jnp.where(rounded, jnp.maximum(limit, settings.rounding), limit)
 
 
 def _is_root(settings: Settings, s: SolveState, t: _Trial, accept) -> jax.Array:
     """Whether the solve ends with the trial, or with the point before, where that is not accepted."""
-    best = jnp.where(accept, t.norm, s.norm)
-    at_rounding = t.tiny | (~accept & (best <= ROUNDING * settings.tolerance))
+    best, limit = jnp.where(accept, t.norm, s.norm), jnp.where(accept, t.limit, s.limit)
+    at_rounding = t.tiny | (~accept & (best <= ROUNDING * limit))
     corrected = (s.iterations >= 0) & ~s.again  # what comes again was no root the first time
-    return (corrected & ((best <= settings.tolerance) | at_rounding)) | (best == 0)
+    return (corrected & ((best <= limit) | at_rounding)) | (best == 0)
 
 
 def _matrix(problem: Problem, s: SolveState, t: _Trial, wanted):

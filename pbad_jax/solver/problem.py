@@ -85,6 +85,10 @@ class Problem(Protocol):
         """Of a correction, (), in the unit of `norm`."""
         ...
 
+    def way(self, x: Any) -> jax.Array:
+        """How far x is from the root at h = 0, (), in the same unit: roughly, it only measures what is small."""
+        ...
+
     def merit(self, x: Any, h: Any) -> jax.Array | None:
         """What must fall, (), where r is its gradient; None (static): the norm of r."""
         ...

@@ -14,13 +14,14 @@ from pbad_jax.errors import Status
 from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.kinematics.tree import change_balls, tree
 from pbad_jax.math import rotations
-from pbad_jax.math.small import matvec, transpose
+from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import Scheme
 from pbad_jax.solver import continuation, dense, implicit, lbfgs
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import branch, equation, predictor
 from pbad_jax.stage import guide as guides
+from pbad_jax.stage import start as starts
 from pbad_jax.stage.equation import StageEquation, StageTerms
 from pbad_jax.stage.guide import StageGuide
 from pbad_jax.stage.matrix import newton_matrix
@@ -29,12 +30,13 @@ from pbad_jax.stage.start import StepStart
 LONGEST_TURN = 1.5  # rad that one Newton correction may turn a joint
 FAR_TURN = 0.1  # rad of a first guess
 STILL = 1e-6  # of the model's size, what counts as no motion
+ROUNDINGS = 4.0  # of q, in a correction that may be nothing else
 
 
 class SolverConfig(NamedTuple):
     """How equations are solved: static."""
 
-    tolerance: float  # relative to the model's size
+    tolerance: float  # relative to the model's size, or to the way of the step
     max_iterations: int
     method: str  # "lm" or "lbfgs"
     objective: str  # "root", "energy" or "squared"
@@ -153,18 +155,16 @@ class StageProblem:
         """In the mass matrix at time k, () kg^½ m."""
         if self.start.metric is not None:
             return dense.norm(self.start.metric, r)
-        return jnp.sqrt(jnp.maximum(sweeps.inverse_quadratic(self.model, self._mass, r), 0.0))  # a NaN stays
+        assert isinstance(self.start.mass, sweeps.NewtonMatrix)
+        return jnp.sqrt(jnp.maximum(sweeps.inverse_quadratic(self.model, self.start.mass, r), 0.0))  # a NaN stays
 
     def length(self, delta: jax.Array) -> jax.Array:
         """In the mass matrix at time k, () kg^½ m."""
-        if self.start.metric is not None:
-            return dense.length(self.start.metric, delta)
-        return jnp.sqrt(jnp.maximum(sweeps.quadratic(self.model, self._mass, delta), 0.0))
+        return starts.length(self.model, self.start.mass, self.start.metric, delta)
 
-    @property
-    def _mass(self) -> sweeps.NewtonMatrix:
-        assert isinstance(self.start.mass, sweeps.NewtonMatrix)
-        return self.start.mass
+    def way(self, x: jax.Array) -> jax.Array:
+        """What the increments x (m,nq) make, in the mass matrix at time k, () kg^½ m."""
+        return self.length(predictor.displacements(self.model, x).reshape(-1))
 
     def merit(self, x: jax.Array, h) -> jax.Array | None:
         """The energy, where that is the objective."""
@@ -202,8 +202,7 @@ class StageProblem:
         """Whether anything moves: what stays where it is grows out of the start, also on its head."""
         if not self.has_branches:
             return jnp.zeros((), bool)
-        moved = jax.vmap(lambda z_j: manifold.difference(self.model, manifold.identity_increment(self.model), z_j))(x)
-        return self.length(moved.reshape(-1)) > STILL * residual_scale(self.model)
+        return self.way(x) > STILL * size_of(self.model, self.eq.dt)
 
     def is_on_branch(self, x: jax.Array, J) -> jax.Array:
         """Whether J says that the root is connected with h = 0, and its turns can be counted."""
@@ -235,15 +234,27 @@ def problem_of(
     return StageProblem(model, start, eq, direction, config, scheme.C, follows_from_zero=not scheme.has_history)
 
 
-def residual_scale(model: Model) -> jax.Array:
-    """Divides a whitened residual (kg^½ m) into a relative position error: √(total mass) · typical length."""
-    return jnp.sqrt(transforms.total_mass(model)) * transforms.length_scale(model)
+def size_of(model: Model, dt) -> jax.Array:
+    """What a whitened residual is measured by at least, () kg^½ m: √(total mass) times a length of the model.
+
+    Its typical length or, where that is more, what it falls in a step from rest: a point has no size, and hangs on its
+    spring without a way. What moves faster is measured by its way (levenberg_marquardt.py).
+    """
+    fall = 0.5 * dt * dt * jnp.sqrt(small_sum(model.gravity**2))
+    return jnp.sqrt(transforms.total_mass(model)) * jnp.maximum(transforms.length_scale(model), fall)
 
 
 def settings(problem: StageProblem) -> lm.Settings:
     """When its solve stops."""
-    scale = jax.lax.stop_gradient(residual_scale(problem.model))
-    return lm.Settings(problem.config.tolerance * scale, problem.config.max_iterations)
+    config, given = problem.config, (size_of(problem.model, problem.eq.dt), problem.start.rounding)
+    size, rounding = jax.lax.stop_gradient(given)
+    return lm.Settings(config.tolerance * size, config.max_iterations, config.tolerance, ROUNDINGS * rounding)
+
+
+def relative_residual(problem: StageProblem, attempt: lm.SolveState) -> jax.Array:
+    """What is left of the residual over what the attempt measured it by, (); where both are zero, 0."""
+    measure = attempt.limit / problem.config.tolerance
+    return attempt.norm / jnp.where(measure == 0, 1.0, measure)
 
 
 def searched(problem: StageProblem, status) -> StageProblem:

@@ -12,7 +12,7 @@ from pbad_jax.model.model import Model
 from pbad_jax.solver import continuation
 from pbad_jax.stage.branch import adds_energy
 from pbad_jax.stage.equation import StageFields
-from pbad_jax.stage.problem import StageProblem, residual_scale
+from pbad_jax.stage.problem import StageProblem, relative_residual
 from pbad_jax.stage.start import StepStart
 
 POWER_ITERATIONS = 8
@@ -48,7 +48,7 @@ def step_result(problem: StageProblem, found: continuation.State, z, v, history,
     attempt = found.attempt
     move = jnp.max(jnp.abs(attempt.newton.reshape(-1, problem.model.nv)), axis=0)
     unknown = jnp.full_like(attempt.norm, jnp.nan)
-    residual = attempt.norm / residual_scale(problem.model)
+    residual = relative_residual(problem, attempt)
     unmeasured = (found.status == Status.CONVERGED) & ~jnp.isfinite(residual)  # a total mass that is not positive
     return StepResult(
         z=z,

@@ -6,19 +6,37 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from pbad_jax.atom import operator
+from pbad_jax.atom import operator, sweeps
 from pbad_jax.atom.operator import Operator
+from pbad_jax.atom.sweeps import NewtonMatrix
 from pbad_jax.forces.force import Instant, Start, instant, nearby, stored
 from pbad_jax.kinematics import joint_field, transforms
 from pbad_jax.kinematics.joint_field import Field
+from pbad_jax.kinematics.tree import on_dofs, tree
 from pbad_jax.math import batched
+from pbad_jax.math.small import small_sum, take
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
+from pbad_jax.solver import dense
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["q", "v", "L", "frames", "origin", "V", "mass", "metric", "stored", "time", "control", "near"],
+    data_fields=[
+        "q",
+        "v",
+        "L",
+        "frames",
+        "origin",
+        "V",
+        "mass",
+        "metric",
+        "rounding",
+        "stored",
+        "time",
+        "control",
+        "near",
+    ],
     meta_fields=["driven", "recurrence"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +51,7 @@ class StepStart:
     V: Field  # rates
     mass: Operator  # the mass matrix
     metric: batched.CholeskyFactor | None  # of a dense mass matrix
+    rounding: jax.Array  # () kg^½ m, of q and of the links' positions in the world, in the mass matrix; a constant
     stored: jax.Array  # (nforces,) J, what every force can give back; zero of those that are driven
     time: jax.Array
     control: jax.Array  # (nu,)
@@ -54,12 +73,33 @@ def step_start(model: Model, state: State | StepStart, control, recurrence: str 
     near = nearby(model, at.start)
     each = stored(model, dataclasses.replace(at, start=at.start._replace(near=near)))
     U, driven = as_array(each, model.dtype), tuple(k for k, u in enumerate(each) if u is None)
-    return StepStart(state.q, state.v, L, f, origin, V, mass, metric, U, state.time, control, near, driven, recurrence)
+    rounding, time = rounding_of(model, state.q, T, mass, metric), state.time
+    return StepStart(
+        state.q, state.v, L, f, origin, V, mass, metric, rounding, U, time, control, near, driven, recurrence
+    )
 
 
 def as_array(each: list[jax.Array | None], dtype) -> jax.Array:
     """What every force has stored (nforces,) J, zero where there is None."""
     return jnp.stack([jnp.zeros((), dtype) if u is None else u for u in each]) if each else jnp.zeros(0, dtype)
+
+
+def rounding_of(model: Model, q: jax.Array, T: jax.Array, mass: Operator, metric) -> jax.Array:
+    """What rounding makes of q and of the positions in T (N,3,4), as a length in the mass matrix, () kg^½ m."""
+    model, q, T, mass = jax.lax.stop_gradient((model, q, T, mass))
+    turned = on_dofs(model, take(q, tree(model.topology).scalar_q), lambda: jnp.zeros((), q.dtype))
+    far = jnp.sum(model.second_moment[:, 3, 3] * small_sum(T[..., 3] ** 2))
+    return jnp.finfo(q.dtype).eps * jnp.sqrt(far + length(model, mass, metric, turned) ** 2)
+
+
+def length(model: Model, mass: Operator, metric: batched.CholeskyFactor | None, delta: jax.Array) -> jax.Array:
+    """Of displacements (m·nv,) in the mass matrix, () kg^½ m."""
+    if not model.nv:
+        return jnp.zeros((), delta.dtype)
+    if metric is not None:
+        return dense.length(metric, delta)
+    assert isinstance(mass, NewtonMatrix)
+    return jnp.sqrt(jnp.maximum(sweeps.quadratic(model, mass, delta), 0.0))  # a NaN stays
 
 
 def instant_at(model: Model, start: StepStart, q, v, f: transforms.Frames, V, time, dt) -> Instant:

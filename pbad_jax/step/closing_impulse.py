@@ -36,7 +36,7 @@ from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation
 from pbad_jax.stage.equation import StageFields
 from pbad_jax.stage.guide import StageGuide
-from pbad_jax.stage.problem import StageProblem, residual_scale, solve
+from pbad_jax.stage.problem import StageProblem, relative_residual, solve
 from pbad_jax.stage.result import StepResult
 from pbad_jax.stage.seldom import Seldom
 from pbad_jax.stage.start import StepStart, instant_at, step_start
@@ -97,7 +97,7 @@ def after_closing_impulse(problem: StageProblem, found: StepResult, st: StageFie
     if any(acts_at(model.forces[k]) == "step" for k in which):
         st = equation.stages(model, start, z)
         work = work + SHARE * dt * _power(model, start, dt, st, _felt(start, eq.mass, 0.5 * (start.v + v)), which)
-    residual = jnp.maximum(found.residual, ended.attempt.norm / residual_scale(model))
+    residual = jnp.maximum(found.residual, relative_residual(closing, ended.attempt))
     return found._replace(
         v=jnp.where(good, v, found.v),
         status=jnp.where(good, ended.status, found.status),

@@ -29,7 +29,8 @@ class Options:
         dt: step, s.
         scheme: radau(s), dirk(p), legendre(K) or variational(), or a name such as "radau2".
         tolerance: of the residual, which estimates the position error of the solve as a fraction of the model's
-            size. Default 1e-11 in float64, 2e-6 in float32; for lbfgs 1e-7 and 1e-3, because a minimum is flat.
+            size or, where that is more, of the way of the step. Default 1e-11 in float64, 2e-6 in float32; for lbfgs
+            1e-7 and 1e-3, because a minimum is flat.
         max_iterations: Levenberg–Marquardt iterations a step may take, all attempts of its continuation together.
         solver: "lm" (Levenberg–Marquardt, the default) or "lbfgs" (the paper's other one; slower, less accurate).
         objective: "root" (lm, the default: Newton's method on the equations, damped towards ‖r‖²), "squared" (lbfgs:

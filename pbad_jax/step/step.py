@@ -26,8 +26,9 @@ from pbad_jax.stage.problem import SolverConfig
 from pbad_jax.stage.result import Roots, StepResult
 from pbad_jax.stage.start import StepStart, step_start
 from pbad_jax.stage.work import exact_where_known
-from pbad_jax.step import collocation, dirk, substeps, variational
+from pbad_jax.step import collocation, dirk, still, substeps, variational
 from pbad_jax.step.info import StepInfo, has_gradient, names
+from pbad_jax.step.leg import Method
 from pbad_jax.step.options import Options, check_options, resolve, scheme_of
 
 
@@ -75,6 +76,11 @@ STEPS = {"collocation": collocation.step, "dirk": dirk.step, "variational": vari
 METHODS = {"collocation": collocation.METHOD, "dirk": dirk.METHOD, "variational": variational.METHOD}
 
 
+def method_of(scheme: AnyScheme, model: Model) -> Method:
+    """How many lanes at once make its steps."""
+    return METHODS[scheme.kind] if model.nv else still.METHOD
+
+
 class Prepared(NamedTuple):
     """A step before its solve; `model`, `state`, `control` and `dt` with harmless numbers where they were not."""
 
@@ -93,13 +99,13 @@ def step_once(
 
     known: the Roots that an earlier call has found, and whether they are good, () bool: nothing is solved or judged.
     """
-    s = prepare(config, model, control, dt, state)
+    s, solve = prepare(config, model, control, dt, state), STEPS[scheme.kind] if model.nv else still.step
     if known is None:
-        found = STEPS[scheme.kind](s.model, scheme, config, s.dt, s.start, s.state, s.status)
+        found = solve(s.model, scheme, config, s.dt, s.start, s.state, s.status)
         return *finish(config, failed_gradient, state, s, found), found.roots
     roots, good = known
     status = jnp.where(good, s.status, jnp.int8(Status.FROZEN))
-    found = STEPS[scheme.kind](s.model, scheme, config, s.dt, s.start, s.state, status, roots)
+    found = solve(s.model, scheme, config, s.dt, s.start, s.state, status, roots)
     return *finish(config, failed_gradient, state, s, found, judged=True), roots
 
 

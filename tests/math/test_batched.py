@@ -34,6 +34,16 @@ def test_pivots_are_chosen_and_rows_come_back_in_order():
     np.testing.assert_allclose(jax.vmap(batched.solve)(A, b), [[5, 1, 2], [1, 1, 3]], rtol=10 * EPS)
 
 
+@pytest.mark.parametrize("unit", [1e-8, 1e-3, 1e3, 1e8])
+@pytest.mark.parametrize("n", [1, 3, 20])
+def test_the_unit_of_a_system_does_not_matter(n, unit):
+    """Large pivots cancel nothing: tonnes are solved as well as grams."""
+    A, b = systems(n, 4)
+    A = A + 3 * n * jnp.eye(n, dtype=DTYPE)
+    x, y = jax.vmap(batched.solve)(A, b), jax.vmap(batched.solve)(unit * A, unit * b)
+    np.testing.assert_allclose(y, x, rtol=0, atol=20 * EPS * float(jnp.max(jnp.abs(x))))
+
+
 def test_a_singular_lane_is_not_finite_and_touches_no_other():
     A, b = systems(6, 3)
     sick = A.at[1, :, 2].set(0.0)

@@ -39,6 +39,31 @@ def starts(*x):
     return jnp.asarray(x, DTYPE)
 
 
+def coarse(x):
+    """Its root 1.3 is known only to a grid of 0.01, as a force is by a position that is rounded."""
+    return (jnp.floor(x * 100) + 0.5) / 100 - 1.3
+
+
+@pytest.mark.parametrize("rounding", [0.0, 0.02])
+def test_a_correction_that_is_all_rounding_ends_a_solve(rounding):
+    """Where it does not halve the residual; without being told of the rounding the solve fails."""
+    problem = problem_of(coarse, n=1, jacobian=lambda terms: jnp.eye(1, dtype=DTYPE))
+    found = solve(problem, lm.Settings(0.0, 30, rounding=rounding), starts(5.0))
+    assert (found.status == Status.CONVERGED) == (rounding > 0)
+    assert rounding == 0 or (
+        abs(float(found.x[0]) - 1.3) < 0.02 and float(found.norm) <= float(found.limit) == rounding
+    )
+
+
+def test_a_tolerance_grows_with_the_way():
+    """Of what goes 1e8 m no more than a fraction can be asked; where the way is short, the tolerance stays."""
+    far = solve(problem_of(lambda x: jnp.cbrt(x) - 464.0, n=1), lm.Settings(TIGHT, 50, 1e-5), starts(9e7))
+    assert far.status == Status.CONVERGED and abs(float(far.norm)) <= float(far.limit)
+    np.testing.assert_allclose(far.limit, 1e-5 * 464.0**3, rtol=1e-2)
+    near = solve(problem_of(cubic, n=1), lm.Settings(TIGHT, 50, 0.1 * TIGHT), starts(1.5))
+    assert near.status == Status.CONVERGED and float(near.limit) == pytest.approx(TIGHT)
+
+
 @pytest.mark.parametrize("x0", [(-1.2, 1.0), (3.0, -4.0), (-5.0, 20.0)])
 def test_rosenbrock(x0):
     found = solve(problem_of(rosenbrock, n=2), lm.Settings(TIGHT, 100), starts(*x0))

@@ -246,7 +246,7 @@ def equations(options, before, after, stiffness, u):
             z = jnp.concatenate([manifold.increment_between(model, before.q, after.history)[None], z])
         r, J = residual_and_matrix(model, s, eq, z)
         st = equation.stages(model, s, z)
-        return r, J, s.mass, equation.end_velocity(model, s, eq, st)[0], problem.residual_scale(model)
+        return r, J, s.mass, equation.end_velocity(model, s, eq, st)[0], problem.size_of(model, dt)
 
     return jax.vmap(one)(before, after, stiffness, u)
 

@@ -1,0 +1,235 @@
+"""The systems of a first course: points, rods, rotors, springs, pendulums, by every scheme, solver and precision.
+
+What has a closed form is compared with it, the rest with Runge and Kutta's formulas in steps of a tenth of a
+millisecond, written here. All lanes of a test are one program: they have the same joints and differ in their numbers.
+"""
+
+import dataclasses
+import functools
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pbad_jax as pbad
+
+pytestmark = pytest.mark.float64  # both precisions are asked for by name
+
+DT, N = 0.01, 50
+G = 9.81
+ORDER = {"radau1": 1, "radau2": 3, "radau3": 5, "dirk2": 2, "dirk3": 3, "dirk4": 4, "variational": 2}
+ORDER |= {f"legendre{K}": K - 1 for K in (2, 3, 4, 5)}
+BOUND = {1: 0.2, 2: 2e-3, 3: 1e-4, 4: 1e-5, 5: 1e-6}  # of what moves, in half a second of motion at ω dt ≤ 0.15
+SINGLE = 2e-4
+
+
+def grid(quick) -> list:
+    """Every scheme, solver and precision; `quick` ones are not slow."""
+    out = []
+    for scheme in ORDER:
+        ways = [("lm", "dense")] + [("lm", "tree")] * (scheme.startswith("dirk") or scheme in ("radau1", "legendre2"))
+        ways += [("lbfgs", "dense")] * (scheme in ("radau1", "radau2", "dirk3"))
+        for solver, linear in ways:
+            for dtype in ("float64", "float32"):
+                mark = () if (scheme, solver, linear, dtype) in quick else pytest.mark.slow
+                out.append(pytest.param(scheme, solver, linear, dtype, marks=mark))
+    return out
+
+
+def options(scheme, solver="lm", linear="dense"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pbad.Options(DT, scheme, solver=solver, linear_solver=linear)
+
+
+@functools.cache
+def many(options):
+    return jax.jit(jax.vmap(lambda m, s: pbad.rollout(m, s, n_steps=N, options=options)))
+
+
+def stacked(trees):
+    return jax.tree.map(lambda *x: jnp.stack(x), *trees)
+
+
+def bound(scheme, solver, dtype) -> float:
+    """Of the error, as a fraction of what moves."""
+    solved = 1e-4 if solver == "lbfgs" else 0.0
+    return BOUND[ORDER[scheme]] + (max(SINGLE, 100 * solved) if dtype == "float32" else solved)
+
+
+# --- one slide -------------------------------------------------------------------------------------------
+
+
+class Slide:
+    """m x'' = −k (x − rest) − c x' − m g, of a point or a bead of inertia J; where it starts."""
+
+    def __init__(self, x=0.0, v=0.0, m=1.0, k=0.0, c=0.0, rest=0.0, g=0.0, J=0.0):
+        self.x, self.v, self.m, self.k, self.c, self.rest, self.g, self.J = x, v, m, k, c, rest, g, J
+
+    def model(self, dtype):
+        slide = pbad.Joint("slide", (0, 0, 1), stiffness=1.0, damping=1.0, spring_reference=self.rest)
+        bead = pbad.Body("bead", self.m, inertia=self.J * np.eye(3), joints=[slide])
+        model = pbad.build_model([bead], gravity=(0, 0, -self.g), dtype=dtype)
+        gravity, spring, damping = model.forces
+        spring = dataclasses.replace(spring, stiffness=self.k * spring.stiffness)
+        return dataclasses.replace(
+            model, forces=(gravity, spring, dataclasses.replace(damping, coefficient=self.c * damping.coefficient))
+        )
+
+    def at(self, t):
+        """x and v in closed form, and the largest distance and speed on the way."""
+        if self.k == 0 and self.c == 0:
+            x, v = self.x + self.v * t - 0.5 * self.g * t**2, self.v - self.g * t
+        else:
+            middle, d = self.rest - self.m * self.g / self.k, self.c / (2 * self.m)
+            w, a = np.sqrt(self.k / self.m - d**2), self.x - middle
+            b = (self.v + d * a) / w
+            x = middle + np.exp(-d * t) * (a * np.cos(w * t) + b * np.sin(w * t))
+            v = np.exp(-d * t) * ((b * w - d * a) * np.cos(w * t) - (a * w + d * b) * np.sin(w * t))
+        return x, v
+
+
+SLIDES = {
+    "a point at rest": Slide(x=1.0),
+    "a point that goes on": Slide(x=1.0, v=1.0),
+    "a point that falls": Slide(g=G),
+    "a point thrown up": Slide(v=2.0, g=G),
+    "a mass on a spring": Slide(x=1.0, k=100.0),
+    "from the origin": Slide(k=100.0, rest=0.3),
+    "damped": Slide(x=1.0, k=100.0, c=2.0),
+    "hanging still": Slide(x=0.7, k=100.0, rest=0.7 + G / 100.0, g=G),
+    "far away": Slide(x=1000.0, v=1.0, g=G),
+    "a bead of a millimetre": Slide(m=0.01, J=4e-11, g=G),
+    "a bead that is shot": Slide(v=100.0, m=0.01, J=4e-11, g=G),
+    "a mote of dust": Slide(m=1e-9, J=1e-21, v=0.1, k=1e-7, x=1e-3),
+    "a heavy one": Slide(m=1e6, J=1e6, v=0.1, k=1e8, x=1.0),
+}
+
+QUICK = {("radau2", "lm", "dense", "float64"), ("radau2", "lm", "dense", "float32"),
+         ("dirk3", "lm", "dense", "float32"), ("legendre3", "lm", "dense", "float64"),
+         ("variational", "lm", "dense", "float32")}  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme, solver, linear, dtype", grid(QUICK))
+def test_points_and_beads_on_a_slide(scheme, solver, linear, dtype):
+    models = [case.model(dtype) for case in SLIDES.values()]
+    states = [pbad.make_state(m, [case.x], [case.v]) for m, case in zip(models, SLIDES.values())]
+    traj, info = many(options(scheme, solver, linear))(stacked(models), stacked(states))
+    t = DT * np.arange(1, N + 1)
+    for lane, (name, case) in enumerate(SLIDES.items()):
+        status = np.asarray(info.status[lane])
+        assert not status.any(), (name, int(status.argmax()), pbad.Status(int(status[status.argmax()])).name)
+        assert np.isfinite(info.residual[lane]).all() and np.all(info.residual[lane] < 1e-3), name
+        x, v = case.at(t)
+        share = bound(scheme, solver, dtype)
+        ulp = 4 * np.finfo(dtype).eps * np.abs(x).max()
+        moves, speed = np.ptp(np.append(x, case.x)), np.abs(np.append(v, case.v)).max()
+        still = 1e-6 if dtype == "float32" else 1e-13
+        np.testing.assert_allclose(traj.q[lane, :, 0], x, rtol=0, atol=share * moves + N * ulp + still, err_msg=name)
+        np.testing.assert_allclose(
+            traj.v[lane, :, 0],
+            v,
+            rtol=0,
+            atol=share * speed * 2 + N * ulp * np.sqrt(case.k / case.m) + N * still,
+            err_msg=name,
+        )
+
+
+# --- one hinge -------------------------------------------------------------------------------------------
+
+
+def reference(rate, y, n=100):
+    """Runge and Kutta's trajectory of y' = rate(y), (N, ...): n steps for each of DT."""
+    h, out = DT / n, []
+    for _ in range(N):
+        for _ in range(n):
+            a = rate(y)
+            b = rate(y + 0.5 * h * a)
+            c = rate(y + 0.5 * h * b)
+            y = y + h / 6 * (a + 2 * b + 2 * c + rate(y + h * c))
+        out.append(y)
+    return np.array(out)
+
+
+class Hinge:
+    """J q'' = −m g l sin q: a rod, a point on a string or a rotor, its armature in J."""
+
+    def __init__(self, q=0.0, v=0.0, m=1.0, l=0.0, inertia=0.0, armature=0.0, anchor=0.0):
+        self.q, self.v, self.m, self.l, self.inertia, self.armature, self.anchor = q, v, m, l, inertia, armature, anchor
+
+    def model(self, dtype):
+        """Its centre of mass hangs by l, under a hinge that is `anchor` above its frame."""
+        hinge = pbad.Joint("hinge", (1, 0, 0), anchor=(0, 0, self.anchor), armature=self.armature)
+        at = (0, 0, self.anchor - self.l)
+        body = pbad.Body("b", self.m, at, self.inertia * np.diag([1, 1, 0]), joints=[hinge])
+        return pbad.build_model([body], dtype=dtype)
+
+    def at(self):
+        J = self.m * self.l**2 + self.inertia + self.armature
+        return reference(
+            lambda y: np.array([y[1], -self.m * G * self.l / J * np.sin(y[0])]), np.array([self.q, self.v])
+        )
+
+
+HINGES = {
+    "a rod": Hinge(q=1.0, v=0.5, l=0.5, inertia=1 / 12),
+    "a rod at rest": Hinge(l=0.5, inertia=1 / 12),
+    "a point on a string": Hinge(q=1.5, l=1.0),
+    "whose frame is the point": Hinge(q=1.5, l=1.0, anchor=1.0),
+    "a rotor's armature": Hinge(q=1.0, v=5.0, armature=0.1),
+    "a rotor at rest": Hinge(q=1.0, armature=0.1),
+    "a small one": Hinge(q=0.4, l=0.06, m=0.01, inertia=1e-6),
+    "geared": Hinge(q=1.0, l=0.5, armature=100.0),
+}
+
+
+@pytest.mark.parametrize(
+    "scheme, solver, linear, dtype",
+    grid({("radau2", "lm", "dense", "float32"), ("dirk3", "lm", "dense", "float64")}),
+)
+def test_rods_and_rotors_on_a_hinge(scheme, solver, linear, dtype):
+    models = [case.model(dtype) for case in HINGES.values()]
+    states = [pbad.make_state(m, [case.q], [case.v]) for m, case in zip(models, HINGES.values())]
+    traj, info = many(options(scheme, solver, linear))(stacked(models), stacked(states))
+    for lane, (name, case) in enumerate(HINGES.items()):
+        assert not np.asarray(info.status[lane]).any(), (name, np.asarray(info.status[lane]))
+        want, share = case.at(), 5 * bound(scheme, solver, dtype)
+        for got, y in ((traj.q, want[:, 0]), (traj.v, want[:, 1])):
+            np.testing.assert_allclose(
+                got[lane, :, 0], y, rtol=0, atol=share * max(np.abs(y).max(), 1e-3), err_msg=name
+            )
+
+
+# --- none ------------------------------------------------------------------------------------------------
+
+
+def test_a_model_without_degrees_of_freedom_waits():
+    """Its clock goes on and it keeps its energy, by every way of stepping; nothing is solved."""
+    model = pbad.build_model([pbad.Body("base", 2.0, position=(0, 0, 1), inertia=0.1 * np.eye(3))])
+    state = pbad.make_state(model)
+    assert float(pbad.potential_energy(model, state)) == pytest.approx(2 * G)
+    for how in (
+        options("radau2"),
+        options("dirk3"),
+        options("legendre3"),
+        options("variational"),
+        options("radau1", "lbfgs"),
+        pbad.Options(DT, "radau1", linear_solver="tree", on_failure="substep", account=True, condition=True),
+    ):
+        traj, info = pbad.rollout(model, state, n_steps=3, options=how)
+        assert info.ok.all() and traj.q.shape == (3, 0)
+        np.testing.assert_allclose(traj.time, DT * np.arange(1, 4))
+    lanes = jax.vmap(lambda t: dataclasses.replace(state, time=t))(jnp.arange(3.0))
+    traj, info = pbad.rollout_batch(model, lanes, n_steps=2, options=options("radau2"))
+    assert info.ok.all() and traj.v.shape == (3, 2, 0)
+    np.testing.assert_allclose(traj.time[:, -1], np.arange(3) + 2 * DT)
+    assert pbad.check_gradients(model, state, n_steps=2, options=options("radau2")).ok
+    assert pbad.linearize(model, state, options=options("radau2")).A.shape == (0, 0)
+    assert pbad.newton_euler.acceleration(model, state).shape == (0,)
+    assert pbad.newton_euler.rollout(model, state, n_steps=2, dt=DT)[1].ok.all()
+    seen = pbad.with_sensors(
+        pbad.with_sites(model, {"p": pbad.Site("base", (0, 0, 1.0))}), {"a": pbad.Sensor("accelerometer", "p")}
+    )
+    np.testing.assert_allclose(pbad.read_sensors(seen, pbad.make_state(seen))["a"], [0, 0, G])
