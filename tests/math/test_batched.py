@@ -39,7 +39,7 @@ def test_pivots_are_chosen_and_rows_come_back_in_order():
 def test_the_unit_of_a_system_does_not_matter(n, unit):
     """Large pivots cancel nothing: tonnes are solved as well as grams."""
     A, b = systems(n, 4)
-    A = A + 3 * n * jnp.eye(n, dtype=DTYPE)
+    A = A + 3 * n * jnp.eye(n, dtype=DTYPE)[None]
     x, y = jax.vmap(batched.solve)(A, b), jax.vmap(batched.solve)(unit * A, unit * b)
     np.testing.assert_allclose(y, x, rtol=0, atol=20 * EPS * float(jnp.max(jnp.abs(x))))
 
