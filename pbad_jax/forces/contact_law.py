@@ -91,7 +91,7 @@ def normal_force(
 
 def mobility_along(guide: Guide, links: np.ndarray | jax.Array, P: jax.Array, n: jax.Array) -> jax.Array:
     """(c,) 1/kg: how easily links (c,) by themselves are pushed at the points P (c,3) along n (c,3)."""
-    wrench = jnp.concatenate([jnp.cross(P - guide.origin[None], n), n], axis=-1)
+    wrench = jnp.concatenate([jnp.cross(P - guide.origin[links], n), n], axis=-1)
     return small_sum(wrench * matvec(guide.mobility[links], wrench))
 
 

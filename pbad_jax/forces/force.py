@@ -45,9 +45,9 @@ class Guide(NamedTuple):
     T: jax.Array  # (N,3,4) m, where the last linear model expected the links
     rate: jax.Array  # () 1/s, by how much V follows T from iterate to iterate
     trust: jax.Array  # () in tangents, 1, and the less, the more in secants
-    mobility: jax.Array  # (N,6,6) twist of every link by a unit wrench on it, about `origin` at the start of the step
+    mobility: jax.Array  # (N,6,6) twist of every link by a unit wrench on it, about its origin at the start of the step
     inertia: jax.Array  # (nv,) kg m² or kg, of every degree of freedom alone
-    origin: jax.Array  # (3,) m
+    origin: jax.Array  # (N,3) m
 
 
 class Start(NamedTuple):

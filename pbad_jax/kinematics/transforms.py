@@ -3,8 +3,10 @@
 Two ways down the tree, equal to rounding: `transforms_serial` is the paper's forward pass, one `lax.scan`
 over the links; `transforms` and `increments` jump pointers, so their depth is O(log N).
 
-Work is done about one `origin`, a point near the bodies, so that float32 does not suffer far from zero:
-`Frames.T` holds T with that origin subtracted from the translations, and the screws are taken about it.
+Work is done about an origin near the bodies, so that float32 does not suffer far from zero: `Frames.T` holds T with it
+subtracted from the translations, and the screws are taken about it. All links of a tree have one origin; in a step each
+tree has its own (`origins`), because they may be far from one another and nothing but forces at points joins them. What
+two trees do to one another is computed from positions in the world, which single precision knows to 1e-7 of themselves.
 
 Read next: atom/serial.py.
 """
@@ -145,14 +147,14 @@ def increments(model: Model, L: jax.Array, z: jax.Array) -> jax.Array:
 
 
 def frames(model: Model, q: jax.Array, origin: jax.Array | None = None) -> Frames:
-    """T, L and the screws at q. `origin` (3,) m, default the world's."""
+    """T, L and the screws at q. `origin` (3,) m, or (N,3), the same for all links of a tree; default the world's."""
     L = local_transforms(model, q)
     return with_screws(model, shift(transforms_parallel(model, L), origin), L)
 
 
 def shift(T: jax.Array, origin: jax.Array | None) -> jax.Array:
-    """T with its translations measured from `origin`."""
-    return T if origin is None else T - origin[None, :, None] * np.array([[[0, 0, 0, 1]]], T.dtype)
+    """T with its translations measured from `origin`, (3,) or (N,3)."""
+    return T if origin is None else T - origin.reshape(-1, 3, 1) * np.array([[[0, 0, 0, 1]]], T.dtype)
 
 
 def with_screws(model: Model, T: jax.Array, L: jax.Array) -> Frames:
@@ -210,6 +212,18 @@ def center_of_mass(model: Model, T: jax.Array) -> jax.Array:
     """Centre of mass (3,) m of all links, from their transforms (N,3,4)."""
     first = jnp.sum(matvec(T, model.second_moment[:, :, 3]), axis=0)
     return first / total_mass(model)
+
+
+def origins(model: Model, T: jax.Array) -> jax.Array:
+    """A point near each link, (N,3) m: the centre of mass of its tree or, where that has no mass, the tree's root."""
+    t = tree(model.topology)
+    if len(t.roots) == 1:
+        return jnp.broadcast_to(center_of_mass(model, T), T[..., 3].shape)
+    own = jnp.asarray(t.of_root, T.dtype)
+    first, mass = own @ matvec(T, model.second_moment[:, :, 3]), own @ model.second_moment[:, 3, 3]
+    none = (mass == 0)[:, None]
+    centres = jnp.where(none, T[t.roots, :, 3], first / jnp.where(none, 1.0, mass[:, None]))
+    return centres[np.argmax(t.of_root, axis=0)]
 
 
 def length_scale(model: Model) -> jax.Array:

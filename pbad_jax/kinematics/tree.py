@@ -17,6 +17,8 @@ class Tree(NamedTuple):
 
     jumps: tuple[np.ndarray, ...]  # (N,) the 2^k-th ancestor, for each k
     above: np.ndarray  # (N,N) bool, above[i,j]: i is j or an ancestor of j
+    roots: np.ndarray  # (trees,) links without a parent
+    of_root: np.ndarray  # (trees,N) bool, the links of each tree
     dof_link: np.ndarray  # (nv,) link of each degree of freedom
     dof_slide: np.ndarray  # (nv,) bool
     dof_ball: np.ndarray  # (nv,) -1, or which of a ball's three it is
@@ -64,6 +66,8 @@ def tree(topology: Topology) -> Tree:
     return Tree(
         jumps=tuple(jumps),
         above=above,
+        roots=np.flatnonzero(parent[:n] == n),
+        of_root=above[parent[:n] == n],
         dof_link=link,
         dof_slide=kinds[link] == joints.SLIDE,
         dof_ball=np.array([k if kinds[i] == joints.BALL else -1 for i, k in dofs], int),

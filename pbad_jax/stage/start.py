@@ -47,7 +47,7 @@ class StepStart:
     v: jax.Array  # (nv,) v_k
     L: jax.Array  # (N,3,4) local transforms
     frames: transforms.Frames  # about `origin`
-    origin: jax.Array  # (3,) m, the centre of mass
+    origin: jax.Array  # (N,3) m, the centre of mass of every link's tree
     V: Field  # rates
     mass: Operator  # the mass matrix
     metric: batched.CholeskyFactor | None  # of a dense mass matrix
@@ -64,7 +64,7 @@ def step_start(model: Model, state: State | StepStart, control, recurrence: str 
     """What is constant during a step from `state` (its q, v and time)."""
     L = transforms.local_transforms(model, state.q)
     T = operator.world_transforms(model, L, recurrence)
-    origin = transforms.center_of_mass(model, T)
+    origin = transforms.origins(model, T)
     f = transforms.with_screws(model, transforms.shift(T, origin), L)
     V = Field(transforms.velocity_field(model, f, state.v), joint_field.rate(model, state.v))
     mass = operator.mass(model, f, recurrence)

@@ -605,7 +605,7 @@ def test_what_does_not_act_is_left_out_and_nothing_else(shape, row):
     at, f = instant(model, q, v, jnp.zeros(0, DTYPE), q, v), transforms.frames(model, q)
     at = dataclasses.replace(at, start=at.start._replace(near=(force.near(model, at.start),)))
     unit = jnp.tile(jnp.eye(6, dtype=DTYPE)[None], (7, 1, 1))
-    zero, duals = jnp.zeros(3, DTYPE), (force.dual(model),)
+    zero, duals = jnp.zeros((7, 3), DTYPE), (force.dual(model),)
     at = dataclasses.replace(at, guide=Guide(duals, at.T, leaf(20.0), leaf(1.0), unit, jnp.ones(model.nv, DTYPE), zero))
     acts = np.asarray(force.by_parts(model, of_force(at, 0)).act)
     assert acts[0] and not acts[-1]
