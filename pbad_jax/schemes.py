@@ -165,6 +165,10 @@ def legendre(order: int = 2, *, start: str = "matched") -> Scheme:
     acceleration. K = 2 is eq. (5) of the paper, (T_{k+1} − 2 T_k + T_{k−1})/dt². Forces act at its stages only; what
     acts once a step, as contact does by default, is refused.
 
+    Where a body turns far in a step, the transforms that the polynomial joins bend too much for it: the equations of
+    K = 3 have no root near the motion of a free body that turns by more than 0.768 rad a step, and a step that is
+    STALLED there is to be made shorter, by itself with `on_failure="substep"`.
+
     Args:
         order: K = 2, 3, 4 or 5.
         start: how the first history point is made from (q, v): "matched" solves for it backwards with radau, which
