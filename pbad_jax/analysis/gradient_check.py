@@ -14,7 +14,7 @@ from pbad_jax.errors import GradientError, Status
 from pbad_jax.kinematics import manifold
 from pbad_jax.math import loops
 from pbad_jax.model.model import Model, check_model
-from pbad_jax.model.state import State, make_state
+from pbad_jax.model.state import State, led_to, make_state
 from pbad_jax.rollouts.inputs import checked_rollout
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options, check_options, scheme_of
@@ -270,7 +270,7 @@ def _end(options: Options, arguments, start: State, x: dict):
     """(q, v) (nq + nv,) at the end of the rollout of these arguments with the arrays x."""
     a = finite_differences.replaced(arguments, x)
     model, step = a["model"], make_step(options)
-    state = dataclasses.replace(start, q=manifold.retract(model, start.q, a["q"]), v=a["v"], time=a["time"])
+    state = dataclasses.replace(led_to(start, manifold.retract(model, start.q, a["q"]), a["v"]), time=a["time"])
     if "history" in a:
         state = dataclasses.replace(state, history=manifold.retract(model, start.history, a["history"]))
     if "activation" in a:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from pbad_jax.kinematics import manifold
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State, checked
+from pbad_jax.model.state import State, checked, led_to
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options, check_options, scheme_of
 from pbad_jax.step.step import make_step
@@ -43,7 +43,8 @@ def linearize(model: Model, state: State, control=None, options: Options | None 
     a first guess, have no influence on its root.
 
     A scheme with history (legendre) has a larger state, and A is larger by it: see Linearization. So products of A over
-    many steps are exact for every scheme. While `state.has_history` is False the columns of δh are zero.
+    many steps are exact for every scheme. Where the step makes its history from (q, v), as the first one does, the
+    columns of δh are zero.
 
     Compiled once per shape and options. It can be called inside jit and vmap, and be differentiated.
 
@@ -77,7 +78,7 @@ def _linearize(model: Model, state: State, control, dt, options: Options) -> Lin
 
     def end(y):
         """The x' of y = (x, δu), and the step."""
-        before = dataclasses.replace(state, q=manifold.retract(model, state.q, y[:nv]), v=state.v + y[nv : 2 * nv])
+        before = led_to(state, manifold.retract(model, state.q, y[:nv]), state.v + y[nv : 2 * nv])
         if history:
             before = dataclasses.replace(before, history=manifold.retract(model, state.history, y[2 * nv : moves]))
         if state.activation is not None:

@@ -17,7 +17,19 @@ from pbad_jax.model.model import Model, Topology, check_arrays, check_model
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["q", "v", "time", "time_rest", "status", "history", "has_history", "activation"],
+    data_fields=[
+        "q",
+        "v",
+        "time",
+        "time_rest",
+        "status",
+        "history",
+        "has_history",
+        "history_span",
+        "history_q",
+        "history_v",
+        "activation",
+    ],
     meta_fields=["fingerprint"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +38,11 @@ class State:
 
     `history` is the configuration at the scheme's history node, for the schemes that have one
     (legendre); before the first step `has_history` is False and the scheme builds it from (q, v).
-    `activation` is that of the actuators that have one; None in models without.
+    A history belongs to the step that left it. Where the next step needs another span (another dt
+    or scheme), or q or v are no longer those that it led to (a kick by `dataclasses.replace`), it
+    is built from (q, v) again. One that is put in by hand is taken as it is while `history_span`
+    is 0, as `make_state` leaves it. `activation` is that of the actuators that have one; None in
+    models without.
 
     Example:
         >>> state.q
@@ -43,6 +59,9 @@ class State:
     status: jax.Array  # () int8, the Status of the last step
     history: jax.Array  # (nq,)
     has_history: jax.Array  # () bool
+    history_span: jax.Array  # () s, from the history to q; 0: whatever the next step needs
+    history_q: jax.Array  # (nq,) the q, and
+    history_v: jax.Array  # (nv,) the v that the last step of a scheme with history led to
     fingerprint: str
     activation: jax.Array | None = None  # (na,)
 
@@ -110,6 +129,9 @@ def make_state(model: Model, q=None, v=None, *, key: str | None = None, time=Non
         status=jnp.asarray(int(Status.CONVERGED), jnp.int8),
         history=q,
         has_history=jnp.asarray(False),
+        history_span=jnp.zeros((), model.dtype),
+        history_q=q,
+        history_v=v,
         fingerprint=model.fingerprint,
         activation=_activation(model, first_a if activation is None else activation),
     )
@@ -146,6 +168,13 @@ def _moment(time, dtype) -> jax.Array:
     if not isinstance(t, jax.core.Tracer) and not (t.shape == () and bool(jnp.isfinite(t))):
         raise StateError(f"time is {time!r:.60}; it must be one finite number, s")
     return t
+
+
+def led_to(state: State, q: jax.Array, v: jax.Array) -> State:
+    """The state at (q, v) as if the step that left its history had led there: moved for a derivative, not kicked."""
+    history_q = jnp.where(state.history_q == state.q, q, state.history_q)
+    history_v = jnp.where(state.history_v == state.v, v, state.history_v)
+    return dataclasses.replace(state, q=q, v=v, history_q=history_q, history_v=history_v)
 
 
 def later(state: State, dt) -> dict[str, jax.Array]:

@@ -175,7 +175,7 @@ class Lane:
         status = jnp.where(ready, slot.solve.status, jnp.int8(Status.FROZEN))
         found = slot.solve._replace(status=status, iterations=jnp.where(ready, slot.solve.iterations, 0))
         ended = self.method.end(s.model, self.scheme, self.config, slot.start, slot.leg, found)
-        return step.finish(self.config, self.options.failed_gradient, start, s, ended)
+        return step.finish(self.scheme, self.config, self.options.failed_gradient, start, s, ended)
 
 
 def lane_of(model: Model, axes: Any, n: int, drive: Drive, dt, options: Options) -> Lane:

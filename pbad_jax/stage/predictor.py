@@ -44,6 +44,14 @@ def after_last_stage(model: Model, t, z: jax.Array, v: jax.Array, a: jax.Array) 
     return displacements(model, z[None]) + line[None] + jnp.where(_is_small(curvature, line), curvature, 0.0)[None]
 
 
+def through_node(model: Model, nodes: jax.Array, line: jax.Array, z: jax.Array) -> jax.Array:
+    """Increments (m,nq) at the nodes on the parabola with the slope `line` (nv,) at 0 that ends in the increment z."""
+    c, end = nodes[:, None], displacements(model, z[None])[0]
+    there = c * line[None] + c**2 * (end - line)[None]
+    identity = manifold.identity_increment(model)
+    return jax.vmap(lambda d: manifold.retract(model, identity, d))(there)
+
+
 def along_h(model: Model, nodes: jax.Array, z: jax.Array, ratio) -> jax.Array:
     """The stages of a step that is `ratio` times as long as that of the stages z (m,nq), by their polynomial."""
     return extrapolation(nodes, ratio * nodes) @ displacements(model, z)

@@ -13,10 +13,11 @@ from pbad_jax.errors import Status
 from pbad_jax.kinematics import manifold
 from pbad_jax.math import loops
 from pbad_jax.math.batched import cond_if_any
+from pbad_jax.math.small import computed_once
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
-from pbad_jax.schemes import Scheme, radau
-from pbad_jax.solver import continuation
+from pbad_jax.schemes import AnyScheme, Scheme, radau
+from pbad_jax.solver import continuation, implicit
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.branch import is_continuous
@@ -24,45 +25,113 @@ from pbad_jax.stage.problem import SolverConfig, StageProblem, find, problem_of,
 from pbad_jax.stage.start import StepStart, step_start
 
 
+def left_by(scheme: AnyScheme, dt, q: jax.Array, v: jax.Array) -> dict[str, jax.Array]:
+    """What a State says of the history that a step of length dt leaves, which leads to q and v; fields by name.
+
+    Only schemes with history write q and v; after a step of another scheme they are those of before, or of no step.
+    """
+    if not isinstance(scheme, Scheme) or not scheme.has_history:
+        inner = scheme.nodes[-2:-1] if isinstance(scheme, Scheme) else ()  # or the start of the step
+        return {"history_span": jax.lax.stop_gradient((1.0 - sum(inner)) * dt)}
+    q, v = computed_once(q, v)  # to be compared with the state's own
+    return {"history_span": jax.lax.stop_gradient(-scheme.history_node * dt), "history_q": q, "history_v": v}
+
+
+def _remembered(scheme: Scheme, dt, state: State) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Whether the state's history is that of this step, () bool; the q (nq,) and v (nv,) that it led to.
+
+    It is where it spans what this step needs, and q and v are still those.
+    """
+    needed = -scheme.history_node * dt
+    by_hand = state.history_span == 0
+    fits = jnp.abs(state.history_span - needed) <= 8 * jnp.finfo(dt.dtype).eps * needed
+    untouched = jnp.all(state.q == state.history_q) & jnp.all(state.v == state.history_v)
+    q = jnp.where(by_hand, state.q, state.history_q)
+    v = jnp.where(by_hand, state.v, state.history_v)
+    return state.has_history & (by_hand | (fits & untouched)), q, v
+
+
 def history_node(
     model: Model, scheme: Scheme, config: SolverConfig, dt, start: StepStart, state: State, status, known_roots
 ):
-    """Increment (nq,) of the history node: the state's, or before the first step made from (q, v); status and root.
+    """Increment (nq,) of the history node: the state's, or where it has none for this step made from (q, v); status and
+    root.
 
-    "matched": a step backwards to the node with radau, of at least the scheme's order. "linear": q + h v, literally.
+    A history that is used has the derivative of a new one by what q and v do that the step which left it did not: a
+    kick of zero has the derivative of a kick.
     """
-    known = manifold.increment_between(model, state.q, state.history)
+    usable, q, v = _remembered(scheme, dt, state)
+    known = manifold.increment_between(model, q, state.history)
     h = scheme.history_node * dt
-    apart = state.has_history & ~is_continuous(model, h, state.v, known, state.v)
+    apart = usable & ~is_continuous(model, h, state.v, known, state.v)
     status = jnp.where(apart & (status == lm.RUNNING), jnp.int8(Status.BRANCH), status)
-    if scheme.start == "linear":
-        plus = manifold.retract(model, manifold.identity_increment(model), h * state.v)
-        return jnp.where(state.has_history, known, plus), status, ()
+    missing = ~usable & (status == lm.RUNNING)
+    make = _straight if scheme.start == "linear" else _matched
+    made, derivative, found, after, z = make(model, scheme, config, h, start, known, missing, status, known_roots)
+
+    def alone(x, left):
+        """x, with the derivative of x − left where the history is used."""
+        return jnp.where(missing, x, jax.lax.stop_gradient(x) + (x - left))
+
+    def fixed(x):
+        return jnp.where(missing, x, jax.lax.stop_gradient(x))
+
+    there = dataclasses.replace(state, q=alone(state.q, q), v=alone(state.v, v), time=fixed(state.time))
+    theta = (*jax.tree.map(fixed, (model, start.control, h)), there, found)
+    change = implicit.known(derivative, theta, jnp.zeros_like(known))
+    return jnp.where(missing, jax.lax.stop_gradient(made), known) + change, after, z
+
+
+def _straight(model: Model, scheme: Scheme, config, h, start: StepStart, known, missing, status, known_roots):
+    """q + h v, literally; as `_matched`, without a root."""
+    del scheme, config, known, missing, known_roots
+
+    def node(theta):
+        model, _, h, there, _ = theta
+        return manifold.retract(model, manifold.identity_increment(model), h * there.v)
+
+    return manifold.retract(model, manifold.identity_increment(model), h * start.v), node, (), status, ()
+
+
+def _matched(model: Model, scheme: Scheme, config: SolverConfig, h, start: StepStart, known, missing, status, roots):
+    """A step backwards to the node with radau, of at least the scheme's order.
+
+    Returns:
+        the node where it is missing, a function of θ that has its derivative, what that is taken at (where the node is
+        known the stages of the parabola through it), status and root.
+    """
     backwards = radau(3 if scheme.order > 3 else 2)
     dense = "parallel" if config.recurrence == "sweeps" else config.recurrence
     newton = config._replace(method="lm", objective="root", recurrence=dense)
+
+    def still(model):
+        return jnp.broadcast_to(manifold.identity_increment(model), (backwards.m, model.nq))
 
     def problem_at(model, start, h):
         eq = equation.collocation(model, backwards, h, start, None)
         return problem_of(model, backwards, newton, start, eq, predictor.straight(eq.nodes, h, start.v))
 
-    def made(model, start, status, h):
+    def solved(model, start, status, h):
         start = step_start(model, start, start.control, dense)
         found = find(problem_at(model, start, h), status)
         return found.attempt.x, jnp.where(found.status == Status.CONVERGED, status, found.status)
 
     def none(model, start, status, h):
         del start, h
-        return jnp.broadcast_to(manifold.identity_increment(model), (backwards.m, model.nq)), status
+        return still(model), status
 
-    missing = ~state.has_history & (status == lm.RUNNING)
-    if known_roots is None:
-        z, after = cond_if_any(missing, none, made, *jax.lax.stop_gradient((model, start, status, h)))
+    if roots is None:
+        z, after = cond_if_any(missing, none, solved, *jax.lax.stop_gradient((model, start, status, h)))
     else:
-        z, after = known_roots.before, status
-    begun = dataclasses.replace(start, recurrence=dense)
-    attached = lambda z: root(problem_at(model, begun, h), z, after == status)[-1]  # noqa: E731
-    return loops.cond(missing, attached, lambda z: known, z), after, z
+        z, after = roots.before, status
+    good = (status == lm.RUNNING) & (after == status)
+    seen = predictor.through_node(model, jnp.asarray(backwards.nodes, h.dtype), h * start.v, known)
+
+    def node(theta):
+        model, control, h, there, (z, good) = theta
+        return root(problem_at(model, step_start(model, there, control, dense), h), z, good)[-1]
+
+    return jnp.where(good, z, still(model))[-1], node, implicit.keep((jnp.where(missing, z, seen), good)), after, z
 
 
 def from_radau(problem: StageProblem, found: continuation.State) -> continuation.State:

@@ -26,7 +26,7 @@ from pbad_jax.stage.problem import SolverConfig
 from pbad_jax.stage.result import Roots, StepResult
 from pbad_jax.stage.start import StepStart, step_start
 from pbad_jax.stage.work import exact_where_known
-from pbad_jax.step import collocation, dirk, still, substeps, variational
+from pbad_jax.step import collocation, dirk, history, still, substeps, variational
 from pbad_jax.step.info import StepInfo, has_gradient, names
 from pbad_jax.step.leg import Method
 from pbad_jax.step.options import Options, check_options, resolve, scheme_of
@@ -102,11 +102,11 @@ def step_once(
     s, solve = prepare(config, model, control, dt, state), STEPS[scheme.kind] if model.nv else still.step
     if known is None:
         found = solve(s.model, scheme, config, s.dt, s.start, s.state, s.status)
-        return *finish(config, failed_gradient, state, s, found), found.roots
+        return *finish(scheme, config, failed_gradient, state, s, found), found.roots
     roots, good = known
     status = jnp.where(good, s.status, jnp.int8(Status.FROZEN))
     found = solve(s.model, scheme, config, s.dt, s.start, s.state, status, roots)
-    return *finish(config, failed_gradient, state, s, found, judged=True), roots
+    return *finish(scheme, config, failed_gradient, state, s, found, judged=True), roots
 
 
 def prepare(config: SolverConfig, model: Model, control, dt, state: State) -> Prepared:
@@ -123,7 +123,13 @@ def prepare_again(model: Model, control, dt, state: State, start: StepStart, sta
 
 
 def finish(
-    config: SolverConfig, failed_gradient: str, given: State, s: Prepared, found: StepResult, judged: bool = False
+    scheme: AnyScheme,
+    config: SolverConfig,
+    failed_gradient: str,
+    given: State,
+    s: Prepared,
+    found: StepResult,
+    judged: bool = False,
 ) -> tuple[State, StepInfo]:
     """The state after the step, `given` itself where it failed, and its StepInfo. judged: the status is final."""
     model, state, control, dt = s.model, s.state, s.control, s.dt
@@ -134,14 +140,18 @@ def finish(
         """`last` where the step failed: a constant."""
         return jnp.where(good, x, implicit.constant(last, good, failed_gradient))
 
+    q, v = manifold.compose_increment(model, state.q, found.z), found.v
+    left = history.left_by(scheme, dt, q, v)
+    q, v = left.get("history_q", q), left.get("history_v", v)  # the state's own to the last bit
     after = dataclasses.replace(
         given,
-        q=new(manifold.compose_increment(model, state.q, found.z), given.q),
-        v=new(found.v, given.v),
+        q=new(q, given.q),
+        v=new(v, given.v),
         **{name: new(x, getattr(given, name)) for name, x in later(state, dt).items()},
         **{name: new(x, getattr(given, name)) for name, x in activated(model, state, control, dt).items()},
         history=new(found.history, given.history),
         has_history=state.has_history | good,
+        **{name: new(x, getattr(given, name)) for name, x in left.items()},
         status=status,
     )
     work = numerical = None
@@ -174,7 +184,8 @@ def _sound_inputs(model: Model, state: State, control: jax.Array, dt: jax.Array)
     sound = _has_no_nan(model)
     model = jax.tree.map(lambda x: jnp.where(sound, x, jnp.ones_like(x)), model)
     finite = _is_finite(state, control)
-    still = {"q": model.q0, "v": 0.0, "history": model.q0, "time": 0.0, "time_rest": 0.0}
+    still = {"q": model.q0, "v": 0.0, "time": 0.0, "time_rest": 0.0}
+    still |= {"history": model.q0, "history_q": model.q0, "history_v": 0.0}
     still |= {} if state.activation is None else {"activation": 0.0}
     state = dataclasses.replace(state, **{k: jnp.where(finite, getattr(state, k), x) for k, x in still.items()})
     return model, state, jnp.where(finite, control, 0.0), jnp.where(is_step_size(dt), dt, 1.0)

@@ -25,6 +25,7 @@ from pbad_jax.step.info import StepInfo, nothing_yet
 FINEST = 4096  # a substep is at least dt/4096
 LEAST = 64  # of these units; shorter ones are made after BRANCH alone
 MOST_TRIES = 128  # parts of one step, failed ones included
+CHANGING = ("q", "v", "time", "time_rest", "history", "history_q", "history_v", "activation")  # have derivatives
 
 
 def whole_or_in_parts(
@@ -73,12 +74,12 @@ def _at_root(once: Callable, theta) -> tuple:
 
 def _changing(after: State, info: StepInfo) -> tuple:
     work = () if info.work is None else (info.work, info.numerical_work)
-    return (after.q, after.v, after.time, after.time_rest, after.history, after.activation), work
+    return {name: getattr(after, name) for name in CHANGING}, work
 
 
 def _with(after: State, info: StepInfo, changing: tuple) -> tuple[State, StepInfo]:
-    (q, v, time, rest, history, activation), work = changing
-    after = dataclasses.replace(after, q=q, v=v, time=time, time_rest=rest, history=history, activation=activation)
+    fields, work = changing
+    after = dataclasses.replace(after, **fields)
     return after, dataclasses.replace(info, work=work[0], numerical_work=work[1]) if work else info
 
 

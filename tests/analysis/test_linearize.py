@@ -54,8 +54,9 @@ def near(scheme: str, state, u) -> list[tuple[pbad.State, jax.Array]]:
     for y in (h * e for e in np.eye(n + model.nu) for h in AROUND):
         q, v = move(model, state.q, y[:nv]), np.asarray(state.v) + y[nv : 2 * nv]
         moved = dataclasses.replace(state, q=jnp.asarray(q, DTYPE), v=jnp.asarray(v, DTYPE))
-        if history:
-            moved = dataclasses.replace(moved, history=jnp.asarray(move(model, state.history, y[2 * nv : n]), DTYPE))
+        if history:  # which led to that q and v: they are no kick
+            past = jnp.asarray(move(model, state.history, y[2 * nv : n]), DTYPE)
+            moved = dataclasses.replace(moved, history=past, history_q=moved.q, history_v=moved.v)
         out.append((moved, u + jnp.asarray(y[n:], DTYPE)))
     return out
 
