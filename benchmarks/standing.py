@@ -48,8 +48,7 @@ def measure(name: str, dt: float, seconds: float) -> dict:
     program = in_room.programs(without_dt(options)).steps.lower(*arguments).compile()
     compiling = time.perf_counter() - began
     began = time.process_time()
-    parts, info = jax.block_until_ready(in_room.rolled_out(arguments, steps, options, False, program))
-    traj = pbad.Trajectory(*parts)
+    traj, info = jax.block_until_ready(in_room.rolled_out(arguments, steps, options, False, program))
     busy = time.process_time() - began
     return row | {"here": True, "nv": model.nv, "begins": said} | figures(model, state, traj, info, seconds / busy) | {
         "compile_s": round(compiling, 1)

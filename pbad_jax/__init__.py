@@ -63,8 +63,9 @@ from pbad_jax.model.sites import Site
 from pbad_jax.model.state import State, make_state
 from pbad_jax.rollouts.batch import Schedule, rollout_batch
 from pbad_jax.rollouts.devices import spread
-from pbad_jax.rollouts.rollout import Trajectory, rollout
+from pbad_jax.rollouts.rollout import rollout
 from pbad_jax.rollouts.states import states_of
+from pbad_jax.rollouts.trajectory import Trajectory
 from pbad_jax.schemes import Dirk, Scheme, Variational, dirk, legendre, radau, variational
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options

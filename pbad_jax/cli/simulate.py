@@ -23,7 +23,7 @@ from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.rollouts import in_room
 from pbad_jax.rollouts.progress import report_progress
-from pbad_jax.rollouts.rollout import Trajectory
+from pbad_jax.rollouts.trajectory import Trajectory
 from pbad_jax.step.options import Options, scheme_of, without_dt
 
 LEAST = 4096  # steps that a program has room for
@@ -77,8 +77,8 @@ def _roll_out(model: Model, state: State, control: np.ndarray, steps: int, optio
         _say(f"{compile_time:.1f} s")
         began = time.perf_counter()
         told = report_progress.wanted(None)
-        parts, info = in_room.rolled_out(arguments, steps, options, told, compiled)
-        traj, info = jax.tree.map(np.asarray, (Trajectory(*parts), info))
+        done = in_room.rolled_out(arguments, steps, options, told, compiled)
+        traj, info = jax.tree.map(np.asarray, done)
         wall_time = time.perf_counter() - began
     return Run(traj, info, compile_time, wall_time)
 
@@ -101,7 +101,8 @@ def _write(args: argparse.Namespace, model: Model, options: Options, state: Stat
     from pbad_jax import viz
 
     first = Trajectory(state.time, state.q, state.v)
-    traj = jax.tree.map(lambda a, b: np.concatenate([np.asarray(a)[None], b]), first, run.traj)
+    seen = run.traj._replace(activation=None, rest=None)
+    traj = jax.tree.map(lambda a, b: np.concatenate([np.asarray(a)[None], b]), first, seen)
     info = jax.tree.map(lambda x: np.concatenate([np.zeros_like(x[:1], shape=(1, *x.shape[1:])), x]), run.info)
     title = f"{model.topology.name}, {scheme_of(options).name}, dt = {options.dt:g} s"
     writers = {

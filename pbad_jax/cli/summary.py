@@ -11,7 +11,7 @@ from pbad_jax.errors import Status, printable
 from pbad_jax.kinematics import transforms
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
-from pbad_jax.rollouts.rollout import Trajectory
+from pbad_jax.rollouts.trajectory import Trajectory
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options, scheme_of
 

@@ -73,11 +73,14 @@ def _mode_of(path: pathlib.Path) -> int:
     return 0o666 & ~umask
 
 
-def read_npz(path: pathlib.Path, what: str, names: Sequence[str] = ()) -> dict[str, np.ndarray]:
+def read_npz(
+    path: pathlib.Path, what: str, names: Sequence[str] = (), also: Sequence[str] = ()
+) -> dict[str, np.ndarray]:
     """Arrays of an npz of strangers: those of `names`, all where there are none.
 
     Args:
-        path: of the file. what: it should be, for messages. names: of the arrays that are wanted.
+        path: of the file. what: it should be, for messages. names: of the arrays that are wanted. also: of those that
+            are read where they are there.
 
     Raises:
         OSError: says what is wrong with the file.
@@ -95,7 +98,8 @@ def read_npz(path: pathlib.Path, what: str, names: Sequence[str] = ()) -> dict[s
                 )
             raw.seek(0)
             with np.load(raw, allow_pickle=False) as file:
-                return {k: file[k] for k in names or file.files}
+                wanted = [*names, *(k for k in also if k in held)] if names else file.files
+                return {k: file[k] for k in wanted}
     except OSError as error:
         if error.errno is None or isinstance(error, FileNotFoundError):
             raise

@@ -4,12 +4,13 @@ A folder holds one npz a chunk, `steps_000000100_000000200.npz`:
 
 | key          | shape                |                                                            |
 |--------------|----------------------|------------------------------------------------------------|
-| q, v, time   | (lanes, T, ...)      | as in Trajectory                                           |
+| q, v, time   | (lanes, T, ...)      | as in Trajectory, activation too where it has one          |
+| rest_NAME    | (lanes, T, ...)      | the arrays of Trajectory.rest                              |
 | info_NAME    | (lanes, T, ...)      | the arrays of StepInfo                                     |
 | end_NAME     | (lanes, ...)         | the State after the last step: what the next chunk needs   |
 | metadata     | ()                   | JSON text: format, job, first, last, sha256 of the arrays  |
 
-`job` is a hash of all that the numbers depend on: model, forces, options, tile, schedule, first states, controls. A
+`job` is a hash of all that the numbers depend on, see io/job_key.py. A
 file appears whole or not at all; nothing in it is executed when it is read.
 """
 
@@ -31,18 +32,19 @@ import numpy as np
 
 from pbad_jax.errors import CheckpointError, OptionError
 from pbad_jax.io.files import read_npz, written_whole
+from pbad_jax.io.job_key import job_key
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State, times
+from pbad_jax.model.state import State
 from pbad_jax.rollouts import batch
 from pbad_jax.rollouts.inputs import one_of
 from pbad_jax.rollouts.progress import report_progress
-from pbad_jax.rollouts.rollout import Trajectory
+from pbad_jax.rollouts.trajectory import Row, Trajectory, as_arrays, from_arrays, row_of, trajectory_of
 from pbad_jax.step.info import StepInfo, names
-from pbad_jax.step.options import Options
+from pbad_jax.step.options import Options, scheme_of
 from pbad_jax.step.step import make_step
 
 FORMAT = "pbad_jax long rollout"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 NAME = re.compile(r"steps_(\d{9})_(\d{9})\.npz")
 
 
@@ -67,8 +69,8 @@ def long_rollout(
 
     Args:
         folder: made where there is none; one job a folder.
-        model, states, controls, n_steps, options, tile, schedule: as in rollout_batch. A policy is known by its name
-            and its arrays: a change of its code is not noticed.
+        model, states, controls, n_steps, options, tile, schedule: as in rollout_batch. All of them but n_steps are what
+            the job is, static fields and the code of policies too; see io/job_key.py for what is not seen.
         every: steps of a chunk.
         damaged: what to do about a chunk that cannot be read: "raise", or "redo" it and what follows it.
         progress: a progress bar on stderr with steps of lanes a second; default None draws one on a terminal, when the
@@ -78,9 +80,10 @@ def long_rollout(
         Trajectory and StepInfo of all steps, (lanes, T, ...), numpy arrays.
 
     Raises:
-        CheckpointError: a file of `folder` is damaged, of another job, or of a newer pbad_jax. StateError, OptionError:
-        as rollout_batch. Where a chunk cannot be written (a full disk) there is a warning, and it is tried again with
-        the next one.
+        CheckpointError: a file of `folder` is damaged, of another job or of another format; or something in the
+            arguments cannot be told from another of its kind (a policy that holds a file, a lock).
+        StateError, OptionError: as rollout_batch. Where a chunk cannot be written (a full disk) there is a warning, and
+            it is tried again with the next one.
 
     Example:
         >>> import tempfile, pathlib
@@ -103,7 +106,7 @@ def long_rollout(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointError(f"{str(folder)!r} cannot be made ({error.strerror}); take another folder") from None
-    job = _job(model, states, controls, options, tile, schedule)
+    job = job_key(model=model, states=states, controls=controls, options=options, tile=tile, schedule=schedule)
     chunks = _chunks_so_far(folder, job, n_steps, damaged, functools.partial(_one_step, model, states, options))
     done, unwritten, began, before = _length(chunks), [], time.monotonic(), _length(chunks)
     at = states if not chunks else _state_of(chunks[-1], model)
@@ -111,7 +114,7 @@ def long_rollout(
         last = min(done + every, n_steps)
         rows = batch.steps_of(controls, done, last)
         out = batch.run(model, at, rows, last - done, options, None, tile, schedule)
-        chunk, at = _arrays(out, np.asarray(times(states, options.dt, done, last))), out.ends
+        chunk, at = _arrays(out, states, options.dt, done, last), out.ends
         unwritten.append((folder / f"steps_{done:09d}_{last:09d}.npz", chunk, done, last))
         unwritten = _write(unwritten, job)
         chunks.append(chunk)
@@ -122,8 +125,11 @@ def long_rollout(
     return _joined(chunks, model, n_steps)
 
 
-def _arrays(out: batch.Batch, time: np.ndarray) -> dict[str, np.ndarray]:
-    fields = {"time": time, "q": out.trajectory.q, "v": out.trajectory.v}
+def _arrays(out: batch.Batch, begun: State, dt, first: int, last: int) -> dict[str, np.ndarray]:
+    """Of the steps from `first` to before `last` of a job that has begun at these states."""
+    made = out.trajectory
+    row = Row(made.q, made.v, made.activation, made.rest or {})
+    fields = as_arrays(trajectory_of(begun, dt, row, first, last))
     fields |= {f"info_{k}": x for k, x in _fields(out.info).items()}
     fields |= {f"end_{k}": x for k, x in _fields(out.ends).items()}
     return {k: np.asarray(x) for k, x in fields.items()}
@@ -132,7 +138,7 @@ def _arrays(out: batch.Batch, time: np.ndarray) -> dict[str, np.ndarray]:
 def _one_step(model: Model, states: State, options: Options) -> dict[str, jax.ShapeDtypeStruct]:
     """What the arrays of a chunk are, for one step of every lane: (lanes, ...), nothing is computed."""
     ends, info = jax.eval_shape(jax.vmap(functools.partial(make_step(options), one_of(model))), states)
-    fields = {"time": ends.time, "q": ends.q, "v": ends.v}
+    fields = as_arrays(Trajectory(ends.time, *row_of(ends, scheme_of(options))))
     fields |= {f"info_{k}": x for k, x in _fields(info).items()}
     return fields | {f"end_{k}": x for k, x in _fields(ends).items()}
 
@@ -163,27 +169,7 @@ def _joined(chunks: list[dict], model: Model, n_steps: int) -> tuple[Trajectory,
     whole: dict[str, Any] = {k: np.concatenate([c[k] for c in chunks], axis=1)[:, :n_steps] for k in keys}
     fields: dict[str, Any] = {k.removeprefix("info_"): whole.pop(k) for k in list(whole) if k.startswith("info_")}
     fields |= names(model)
-    return Trajectory(**whole), StepInfo(**fields)
-
-
-# --- what a job is ---------------------------------------------------------------------------------------
-
-
-def _job(model: Model, states: State, controls: Any, options: Options, tile, schedule) -> str:
-    """A hash of all that the numbers depend on, but for how many steps are taken and how they are cut."""
-    h = hashlib.sha256()
-    how = (model.fingerprint, str(model.dtype), repr(options), tile, schedule, [type(f).__name__ for f in model.forces])
-    h.update(repr(how).encode())
-    plain = callable(controls) and jax.tree_util.all_leaves([controls])
-    parts = (model, states, None if plain else controls)
-    if callable(controls):
-        of = getattr(controls, "func", controls)
-        h.update(getattr(of, "__qualname__", type(of).__name__).encode())
-    for leaf in jax.tree.leaves(parts):
-        x = np.ascontiguousarray(leaf)
-        h.update(f"{x.dtype} {x.shape}".encode())
-        h.update(x.tobytes())
-    return h.hexdigest()
+    return from_arrays(whole), StepInfo(**fields)
 
 
 # --- files -----------------------------------------------------------------------------------------------
@@ -266,6 +252,11 @@ def _read(path: pathlib.Path, job: str, first: int, step: dict) -> tuple[dict[st
         raise _Foreign(
             f"{str(path)!r} is {about.format!r:.60}, format version {about.version}; this pbad_jax reads {FORMAT!r} up "
             f"to version {FORMAT_VERSION}: update pbad_jax, or take another folder"
+        )
+    if about.version < FORMAT_VERSION:
+        raise _Foreign(
+            f"{str(path)!r} has format version {about.version}, whose key does not say all that numbers depend on, so "
+            f"that it may be of another job; this pbad_jax writes version {FORMAT_VERSION}: take another folder"
         )
     if about.job != job:
         raise _Foreign(

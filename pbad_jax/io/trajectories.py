@@ -9,9 +9,11 @@
 | status     | (T,)              | int8, `Status`                          |
 | iterations | (T,)              | int32                                   |
 | residual   | (T,)              | as in `StepInfo`                        |
+| activation | (T,na)            | where actuators have one                |
+| rest_NAME  | (T,...)           | `Trajectory.rest`                       |
 | metadata   | ()                | JSON text                               |
 
-A batch of lanes puts its axis before T everywhere.
+A batch of lanes puts its axis before T everywhere. Files of format version 1 have neither activation nor rest.
 """
 
 import dataclasses
@@ -29,13 +31,13 @@ from pbad_jax.errors import StateError
 from pbad_jax.io.files import read_npz, written_whole
 from pbad_jax.kinematics.transforms import forward_kinematics
 from pbad_jax.model.model import Model
-from pbad_jax.rollouts.rollout import Trajectory
 from pbad_jax.rollouts.states import check_trajectory
+from pbad_jax.rollouts.trajectory import REST, Trajectory, as_arrays, from_arrays
 from pbad_jax.step.info import StepInfo
 from pbad_jax.version import __version__
 
 FORMAT = "pbad_jax trajectory"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 CHUNK = 1024  # configurations whose poses are computed at once
 
 # key -> axes after (T,); None is any length
@@ -50,12 +52,18 @@ TRAILING: dict[str, tuple[int | None, ...]] = {
     "iterations": (),
     "residual": (),
 }
+ALSO: dict[str, tuple[int | None, ...]] = {  # where they are there
+    "activation": (None,),
+    **{f"rest_{name}": () for name in REST},
+    "rest_history": (None,),
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SavedTrajectory:
     """What `load_trajectory` returns: the arrays of the table above (numpy), and the metadata as a dictionary.
 
+    `activation` and `rest` are those of the Trajectory, so that `states_of` takes this too; None where it had none.
     `metadata` holds model, fingerprint, body_names, joint_names, dtype, version, and dt (s; None where the time
     steps differ).
     """
@@ -70,6 +78,8 @@ class SavedTrajectory:
     iterations: np.ndarray
     residual: np.ndarray
     metadata: dict[str, Any]
+    activation: np.ndarray | None = None
+    rest: dict[str, np.ndarray] | None = None
 
 
 def save_trajectory(path: str | os.PathLike, model: Model, traj: Trajectory, info: StepInfo) -> None:
@@ -96,7 +106,8 @@ def save_trajectory(path: str | os.PathLike, model: Model, traj: Trajectory, inf
     """
     check_trajectory(model, traj, "traj")
     q, v, time = (np.asarray(x) for x in (traj.q, traj.v, traj.time))
-    _check_fits(model, q, v, time, info)
+    more = {k: np.asarray(x) for k, x in as_arrays(traj).items() if k in ALSO}
+    _check_fits(model, q, v, time, info, more)
     lead = q.shape[:-1]
     flat = (time.reshape(-1), q.reshape(-1, model.nq), v.reshape(-1, model.nv))
     kinetic, potential = energies_along(model, *flat)
@@ -111,6 +122,7 @@ def save_trajectory(path: str | os.PathLike, model: Model, traj: Trajectory, inf
         "status": np.asarray(info.status, np.int8),
         "iterations": np.asarray(info.iterations, np.int32),
         "residual": np.asarray(info.residual),
+        **more,
         "metadata": np.array(json.dumps(_metadata(model, time))),
     }
     with written_whole(path) as file:
@@ -138,21 +150,27 @@ def load_trajectory(path: str | os.PathLike) -> SavedTrajectory:
     """
     path = pathlib.Path(path)
     try:
-        arrays = read_npz(path, "a trajectory", (*TRAILING, "metadata"))
+        arrays = read_npz(path, "a trajectory", (*TRAILING, "metadata"), tuple(ALSO))
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no trajectory file {str(path)!r}") from None
     metadata = _parse_metadata(path, arrays.pop("metadata"))
-    lead = arrays["time"].shape
-    for key, tail in TRAILING.items():
-        shape = arrays[key].shape
-        fits = len(shape) == len(lead) + len(tail) and shape[: len(lead)] == lead
-        fits = fits and all(n in (None, s) for n, s in zip(tail, shape[len(lead) :]))
-        if arrays[key].dtype.kind not in "fi" or not fits:
-            wanted = ", ".join(map(str, (*lead, *("any" if n is None else n for n in tail))))
-            raise OSError(
-                f"{str(path)!r}: {key} is {arrays[key].dtype} of shape {shape}; wanted numbers of shape ({wanted})"
-            )
-    return SavedTrajectory(**arrays, metadata=metadata)
+    for key, x in arrays.items():
+        _check_shape(path, key, x, arrays["time"].shape, arrays["q"].shape)
+    traj, own = from_arrays(arrays), {k: arrays[k] for k in TRAILING}
+    return SavedTrajectory(**own, metadata=metadata, activation=traj.activation, rest=traj.rest)  # pyright: ignore
+
+
+def _check_shape(path: pathlib.Path, key: str, x: np.ndarray, lead: tuple[int, ...], q: tuple[int, ...]) -> None:
+    """Numbers of the shape that the tables say, `lead` before it; q: that of the configurations."""
+    tail = (TRAILING | ALSO)[key]
+    if key == "rest_history":
+        tail = q[-1:]
+    fits = len(x.shape) == len(lead) + len(tail) and x.shape[: len(lead)] == lead
+    fits = fits and all(n in (None, s) for n, s in zip(tail, x.shape[len(lead) :]))
+    kind = "b" if key == "rest_has_history" else "i" if key == "rest_status" else "fi"
+    if x.dtype.kind not in kind or not fits:
+        wanted = ", ".join(map(str, (*lead, *("any" if n is None else n for n in tail))))
+        raise OSError(f"{str(path)!r}: {key} is {x.dtype} of shape {x.shape}; wanted numbers of shape ({wanted})")
 
 
 @jax.jit
@@ -166,7 +184,7 @@ def _poses(model: Model, q: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jax.lax.map(one, q, batch_size=min(CHUNK, max(1, len(q))))
 
 
-def _check_fits(model: Model, q: np.ndarray, v: np.ndarray, time: np.ndarray, info: StepInfo) -> None:
+def _check_fits(model: Model, q: np.ndarray, v: np.ndarray, time: np.ndarray, info: StepInfo, more: dict) -> None:
     if q.ndim not in (2, 3) or q.shape[-1] != model.nq:
         raise StateError(
             f"traj.q has shape {q.shape}; model {model.topology.name!r} wants (T, {model.nq}), or (B, T, {model.nq}) "
@@ -175,6 +193,8 @@ def _check_fits(model: Model, q: np.ndarray, v: np.ndarray, time: np.ndarray, in
     lead = q.shape[:-1]
     wanted = {"traj.v": (v, (*lead, model.nv)), "traj.time": (time, lead)}
     wanted |= {f"info.{k}": (np.asarray(getattr(info, k)), lead) for k in ("status", "iterations", "residual")}
+    sizes = {"activation": (model.na,), "rest_history": (model.nq,)}
+    wanted |= {f"traj.{k}": (x, (*lead, *sizes.get(k, ()))) for k, x in more.items()}
     for name, (x, shape) in wanted.items():
         if x.shape != shape:
             raise StateError(

@@ -11,13 +11,13 @@ from jax.tree_util import Partial
 from pbad_jax.checks import integer
 from pbad_jax.errors import OptionError
 from pbad_jax.model.model import Model, check_model
-from pbad_jax.model.state import State, check_state, times
+from pbad_jax.model.state import State, check_state
 from pbad_jax.rollouts import interleaved
 from pbad_jax.rollouts.devices import on_each_device, placed, share_of
 from pbad_jax.rollouts.in_room import first_rows, padded, room_of_many
 from pbad_jax.rollouts.inputs import checked_batch, lanes_of, one_of, row, shared_row
 from pbad_jax.rollouts.lane import Drive, Ended
-from pbad_jax.rollouts.rollout import Trajectory
+from pbad_jax.rollouts.trajectory import Trajectory, row_of, trajectory_of
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options, check_options, scheme_of, without_dt
 
@@ -166,11 +166,10 @@ def run(model: Model, states: State, controls, n_steps, options, queue, tile, sc
         control_of = Partial(control_of.func, padded(*control_of.args, n_steps, room))
     steps = jnp.asarray(n_steps, jnp.int32)
     given = placed(share, _with_lanes(model, control_of), model, states, control_of, dt, steps)
-    q, v, info, ends, work = _rollout(*given, room, without_dt(options), width, by, share)
+    rows, info, ends, work = _rollout(*given, room, without_dt(options), width, by, share)
     if room > n_steps:
-        q, v, info = first_rows((q, v, info), n_steps)
-    time = times(given[1], options.dt, 0, n_steps)
-    return Batch(Trajectory(time, q, v), info, Schedule(by, width, *work), ends)
+        rows, info = first_rows((rows, info), n_steps)
+    return Batch(trajectory_of(given[1], options.dt, rows, 0, n_steps), info, Schedule(by, width, *work), ends)
 
 
 def checked(model: Model, states: State, controls, n_steps, options) -> tuple[Any, int]:
@@ -192,13 +191,13 @@ def _rollout(model, states: State, control_of, dt, steps, room: int, options: Op
 
     def here(model, states, control_of, dt, steps):
         axes = jax.tree.map(lambda _: 0, model) if batched else None
-        given = (model, axes, states, None, _driven_by(control_of), dt, steps, options, width)
-        (q, v, info), ends, _, work = interleaved.run(*given, in_step=by == "step", room=room)
-        return q, v, info, ends, tuple(jnp.asarray(x)[None] for x in work)
+        given = (model, axes, states, None, _driven_by(control_of, options), dt, steps, options, width)
+        (rows, info), ends, _, work = interleaved.run(*given, in_step=by == "step", room=room)
+        return rows, info, ends, tuple(jnp.asarray(x)[None] for x in work)
 
     here = on_each_device(here, share, _with_lanes(model, control_of))
-    q, v, info, ends, work = here(model, states, control_of, dt, steps)
-    return q, v, info, ends, (jnp.max(work[0]), jnp.max(work[1]), jnp.mean(work[2]))
+    rows, info, ends, work = here(model, states, control_of, dt, steps)
+    return rows, info, ends, (jnp.max(work[0]), jnp.max(work[1]), jnp.mean(work[2]))
 
 
 def _with_lanes(model: Model, control_of: Partial) -> tuple[bool, ...]:
@@ -206,14 +205,15 @@ def _with_lanes(model: Model, control_of: Partial) -> tuple[bool, ...]:
     return lanes_of(model) is not None, True, control_of.func is row, False, False
 
 
-def _driven_by(control_of: Callable) -> Drive:
-    """Trajectories of q, v and StepInfo under the controls."""
+def _driven_by(control_of: Callable, options: Options) -> Drive:
+    """Rows of a Trajectory and StepInfo under the controls."""
+    scheme = scheme_of(options)
 
     def begin(model, lane, k, state, carry):
         return control_of(model, lane, k, state), carry
 
     def end(model, lane, k, state, control, after, info, carry):
-        return Ended(after, carry, (after.q, after.v, info), jnp.ones((), bool))
+        return Ended(after, carry, (row_of(after, scheme), info), jnp.ones((), bool))
 
     return Drive(begin, end)
 

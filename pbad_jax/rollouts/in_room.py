@@ -15,10 +15,11 @@ import jax.numpy as jnp
 
 from pbad_jax.math import loops
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State, times
+from pbad_jax.model.state import State
 from pbad_jax.rollouts.progress import report_progress
+from pbad_jax.rollouts.trajectory import Trajectory, row_of, trajectory_of
 from pbad_jax.step.info import StepInfo
-from pbad_jax.step.options import Options, without_dt
+from pbad_jax.step.options import Options, scheme_of, without_dt
 from pbad_jax.step.step import make_step
 
 LEAST, LEAST_OF_MANY = 256, 16  # steps that there is room for, of one lane and of each of many
@@ -28,7 +29,7 @@ LOOK = 0.3  # s between two looks at a progress bar, about
 
 
 class Programs(NamedTuple):
-    """Jitted. rows: (model, state, control, dt, room) -> empty rows of q, v and StepInfo, (room, ...).
+    """Jitted. rows: (model, state, control, dt, room) -> empty rows of a Trajectory and StepInfo, (room, ...).
     steps: (model, state, rows, controls (room,nu) or None, dt () s, first, last () int32) -> the state after the steps
     from `first` to before `last`, and the rows with theirs.
     """
@@ -59,19 +60,20 @@ def is_traced(tree: Any) -> bool:
 @functools.cache
 def programs(options: Options) -> Programs:
     """Of options without dt."""
+    scheme = scheme_of(options)
     step = jax.jit(make_step(options))  # traced once, for its shapes and for the loop
 
     @functools.partial(jax.jit, static_argnames="room")
     def rows(model: Model, state: State, control, dt, room: int):
         after, info = jax.eval_shape(step, model, state, control, dt)
-        return jax.tree.map(lambda x: jnp.zeros((room, *x.shape), x.dtype), (after.q, after.v, info))
+        return jax.tree.map(lambda x: jnp.zeros((room, *x.shape), x.dtype), (row_of(after, scheme), info))
 
     @functools.partial(jax.jit, donate_argnames="rows")
     def steps(model: Model, state: State, rows, controls, dt, first, last):
         def body(k, carry):
             state, rows = carry
             state, info = step(model, state, None if controls is None else controls[k], dt)
-            return state, jax.tree.map(lambda all, x: all.at[k].set(x), rows, (state.q, state.v, info))
+            return state, jax.tree.map(lambda all, x: all.at[k].set(x), rows, (row_of(state, scheme), info))
 
         return loops.fori_loop(first, last, body, (state, rows))
 
@@ -90,8 +92,8 @@ def given(model: Model, state: State, controls, n_steps: int, options: Options, 
 
 def rolled_out(
     arguments: tuple, n_steps: int, options: Options, told: bool, steps: Callable | None = None
-) -> tuple[Any, StepInfo]:
-    """(time, q, v) and StepInfo, (n_steps, ...), by the arguments that are `given`.
+) -> tuple[Trajectory, StepInfo]:
+    """Trajectory and StepInfo, (n_steps, ...), by the arguments that are `given`.
 
     told: a progress bar. steps: the program, where it is compiled already.
     """
@@ -124,5 +126,5 @@ def first_rows(tree: Any, n: int) -> Any:
 
 @functools.partial(jax.jit, static_argnames="n")
 def _cut(rows, state: State, dt, n: int):
-    q, v, info = jax.tree.map(lambda x: x[:n], rows)
-    return (times(state, dt, 0, n), q, v), info
+    row, info = jax.tree.map(lambda x: x[:n], rows)
+    return trajectory_of(state, dt, row, 0, n), info

@@ -1,35 +1,22 @@
 """Many steps of one lane in one compiled loop."""
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from pbad_jax.math import loops
 from pbad_jax.model.model import Model
-from pbad_jax.model.state import State, times
+from pbad_jax.model.state import State
 from pbad_jax.rollouts import in_room
 from pbad_jax.rollouts.devices import together
 from pbad_jax.rollouts.inputs import checked_rollout
 from pbad_jax.rollouts.progress import report_progress
+from pbad_jax.rollouts.trajectory import Trajectory, row_of, trajectory_of
 from pbad_jax.step.info import StepInfo
-from pbad_jax.step.options import Options, check_options, without_dt
+from pbad_jax.step.options import Options, check_options, scheme_of, without_dt
 from pbad_jax.step.step import make_step
-
-
-class Trajectory(NamedTuple):
-    """`time` (T,) s, `q` (T,nq), `v` (T,nv) after every step; the initial state is not repeated.
-
-    Example:
-        >>> traj, info = pbad.rollout(arm, pbad.make_state(arm, [1.0, 0.0]), n_steps=2, options=options)
-        >>> traj.time, traj.q.shape
-        (Array([0.05, 0.1 ], dtype=float64), (2, 2))
-    """
-
-    time: jax.Array
-    q: jax.Array
-    v: jax.Array
 
 
 def rollout(
@@ -75,8 +62,7 @@ def rollout(
         return _rollout(model, state, controls, dt, n_steps, without_dt(options), told)
     model, state, controls = together((model, state, controls))
     arguments = in_room.given(model, state, controls, n_steps, options)
-    parts, info = in_room.rolled_out(arguments, n_steps, options, told)
-    return Trajectory(*parts), info
+    return in_room.rolled_out(arguments, n_steps, options, told)
 
 
 @functools.partial(jax.jit, static_argnames=("n_steps", "options", "progress"))
@@ -88,7 +74,7 @@ def _rollout(model, state, controls, dt, n_steps: int, options: Options, progres
         state, info = step(model, state, control, dt)
         if progress:
             report_progress(i, n_steps)
-        return state, (state.q, state.v, info)
+        return state, (row_of(state, scheme_of(options)), info)
 
-    _, (q, v, info) = loops.scan(body, state, (jnp.arange(n_steps), controls), length=n_steps)
-    return Trajectory(times(state, dt, 0, n_steps), q, v), info
+    _, (row, info) = loops.scan(body, state, (jnp.arange(n_steps), controls), length=n_steps)
+    return trajectory_of(state, dt, row, 0, n_steps), info

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 
 from pbad_jax.errors import Status
 from pbad_jax.kinematics import manifold
-from pbad_jax.math import loops
 from pbad_jax.math.batched import cond_if_any
 from pbad_jax.math.small import computed_once
 from pbad_jax.model.model import Model

@@ -130,11 +130,12 @@ def test_with_a_tile_the_others_do_not_matter():
 
 @pytest.mark.slow
 def test_it_goes_on():
-    """Twice T steps are T steps and then T."""
-    state, first = unrolled(params=None)
-    _, second = unrolled(state=state, params=None)
-    one = pbad.envs.unroll(env(), policy, gain(), start(), 2 * T, tile=4)[1]
-    np.testing.assert_allclose(jnp.concatenate([first.obs, second.obs], axis=1), one.obs, atol=1e-8)
+    """Twice T steps are T steps and then T, bit for bit: late actions, episodes and keys go on too."""
+    state, first = unrolled()
+    _, second = unrolled(state=state)
+    one = pbad.envs.unroll(env(), policy, gain(), start(), 2 * T, params=params(), tile=4)[1]
+    assert params().delay.any()
+    np.testing.assert_array_equal(jnp.concatenate([first.obs, second.obs], axis=1), one.obs)
 
 
 @pytest.mark.slow

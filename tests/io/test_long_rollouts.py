@@ -75,6 +75,25 @@ def test_controls_and_policies(tmp_path):
 
 
 @pytest.mark.slow
+def test_activations_and_what_goes_on_from_a_trajectory(tmp_path):
+    """Chunks keep all of a state, and the trajectory that they make has it for `states_of`."""
+    joint = pbad.Joint("hinge", name="j")
+    model = pbad.build_model(
+        [pbad.Body("b", 1.0, (0, 0, -1), np.eye(3) / 9, joints=[joint])],
+        actuators=[pbad.Actuator("j", gain=5.0, bias=(0, -5.0, -1.0), integrates=True)],
+        dtype=DTYPE,
+    )
+    states = jax.vmap(lambda v: pbad.make_state(model, v=v, time=0.7))(jnp.asarray([[0.1], [0.2]], DTYPE))
+    u, how = jnp.asarray(np.random.default_rng(0).normal(size=(2, 20, 1)), DTYPE), pbad.Options(dt=0.05)
+    whole = pbad.rollout_batch(model, states, u, options=how)
+    assert_same(pbad.long_rollout(tmp_path / "a", model, states, u, None, how, every=5), whole)
+    half, _ = pbad.long_rollout(tmp_path / "b", model, states, u, 10, how, every=10)
+    ends = jax.tree.map(lambda x: x[:, -1], pbad.states_of(model, half))
+    rest, _ = pbad.long_rollout(tmp_path / "c", model, ends, u[:, 10:], None, how, every=10)
+    assert_same(rest, jax.tree.map(lambda x: x[:, 10:], whole[0]))
+
+
+@pytest.mark.slow
 def test_damaged_and_foreign_files(tmp_path):
     whole = pbad.long_rollout(tmp_path, *job(), every=EVERY)
     path = tmp_path / "steps_000000020_000000030.npz"
@@ -105,6 +124,9 @@ def test_damaged_and_foreign_files(tmp_path):
         pbad.long_rollout(tmp_path, *job("radau2"), every=EVERY, damaged="redo")
     path.write_bytes(tampered(metadata=newer))
     with pytest.raises(pbad.CheckpointError, match="version 99"):
+        pbad.long_rollout(tmp_path, *job(), every=EVERY, damaged="redo")
+    path.write_bytes(tampered(metadata=np.array(json.dumps(about | {"format_version": 1}))))
+    with pytest.raises(pbad.CheckpointError, match="may be of another job.*another folder"):
         pbad.long_rollout(tmp_path, *job(), every=EVERY, damaged="redo")
 
 

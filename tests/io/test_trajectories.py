@@ -73,6 +73,7 @@ def test_keys_and_metadata(rolled, saved):
     with np.load(saved, allow_pickle=False) as file:
         assert set(file.files) == {
             "time", "q", "v", "xpos", "xmat", "energy", "status", "iterations", "residual", "metadata",
+            "rest_time", "rest_time_rest", "rest_status", "rest_history", "rest_has_history", "rest_history_span",
         }  # fmt: skip
         metadata = json.loads(str(file["metadata"]))
     assert metadata["model"] == "chain:2"
@@ -82,6 +83,20 @@ def test_keys_and_metadata(rolled, saved):
     assert metadata["dtype"] == jnp.dtype(model.dtype).name
     assert metadata["version"] == pbad.__version__
     assert metadata["dt"] == pytest.approx(0.02, rel=1e-5)
+
+
+def test_files_of_format_version_1(rolled, saved):
+    """Without what a State has besides q, v and time: its states are new ones."""
+    model, traj, _ = rolled
+    with np.load(saved) as file:
+        arrays = {k: x for k, x in file.items() if not k.startswith("rest_")}
+    about = json.loads(str(arrays.pop("metadata"))) | {"format_version": 1}
+    np.savez(saved, **arrays, metadata=np.array(json.dumps(about)))
+    back = pbad.load_trajectory(saved)
+    assert back.rest is None and back.activation is None
+    states = pbad.states_of(model, back)
+    np.testing.assert_array_equal(states.v, traj.v)
+    assert not states.has_history.any()
 
 
 def test_batch(rolled, tmp_path):
@@ -133,6 +148,10 @@ def test_failed_write_keeps_the_old_file(rolled, saved, monkeypatch):
     [
         (lambda t, i: (t._replace(q=t.q[:, :3]), i), r"traj\.q has shape \(6, 3\).*\(T, 4\)"),
         (lambda t, i: (t._replace(v=t.v[1:]), i), r"traj\.v has shape \(5, 4\); wanted \(6, 4\)"),
+        (
+            lambda t, i: (t._replace(rest=t.rest | {"history": t.rest["history"][:2]}), i),
+            r"traj\.rest_history has shape \(2, 4\); wanted \(6, 4\)",
+        ),
         (
             lambda t, i: (t, dataclasses.replace(i, status=i.status[:2])),
             r"info\.status has shape \(2,\); wanted \(6,\)",
@@ -218,6 +237,9 @@ def test_pickles_are_never_executed(saved, tmp_path):
         ("xmat", np.zeros((N_STEPS, 2, 9)), r"xmat .* wanted numbers of shape \(6, any, 3, 3\)"),
         ("v", np.zeros((3, 4)), r"v is float64 of shape \(3, 4\)"),
         ("energy", np.array(["a"] * N_STEPS), r"energy is <U1"),
+        ("rest_history", np.zeros((N_STEPS, 3)), r"rest_history .* wanted numbers of shape \(6, 4\)"),
+        ("rest_has_history", np.zeros(N_STEPS), r"rest_has_history is float64"),
+        ("activation", np.zeros(N_STEPS), r"activation .* wanted numbers of shape \(6, any\)"),
         ("metadata", np.array("{"), "its metadata is"),
         ("metadata", np.array('{"format": "other", "format_version": 1}'), "'other'"),
         ("metadata", np.array('{"format": "pbad_jax trajectory", "format_version": 99}'), "version 99.*Update"),

@@ -1,0 +1,70 @@
+"""What a rollout gives: the states after its steps, as far as anything reads them."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from pbad_jax.errors import Status
+from pbad_jax.model.state import State, times
+from pbad_jax.schemes import AnyScheme
+
+REST = ("time", "time_rest", "status", "history", "has_history", "history_span")  # of a State, see Trajectory.rest
+
+
+class Trajectory(NamedTuple):
+    """`time` (T,) s, `q` (T,nq), `v` (T,nv) after every step; the initial state is not repeated.
+
+    `activation` (T,na) is that of actuators that have one, else None. `rest` is what else a next step reads of a State,
+    by the names of its fields: the clock, the status, and the history of schemes that look at one. With it
+    `states_of` gives states that go on as the rollout did, bit for bit; without (None) they begin anew.
+
+    Example:
+        >>> traj, info = pbad.rollout(arm, pbad.make_state(arm, [1.0, 0.0]), n_steps=2, options=options)
+        >>> traj.time, traj.q.shape
+        (Array([0.05, 0.1 ], dtype=float64), (2, 2))
+    """
+
+    time: jax.Array
+    q: jax.Array
+    v: jax.Array
+    activation: jax.Array | None = None
+    rest: dict[str, jax.Array] | None = None
+
+
+class Row(NamedTuple):
+    """What a Trajectory has of the State after a step, but for the time since its first one; T is missing."""
+
+    q: jax.Array
+    v: jax.Array
+    activation: jax.Array | None
+    rest: dict[str, jax.Array]
+
+
+def row_of(state: State, scheme: AnyScheme | None) -> Row:
+    """Of the State after a step of that scheme; None: of one that looks at no history."""
+    looks_back = scheme is not None and (scheme.has_history or scheme.m > 1)
+    names = REST if looks_back else REST[:3]
+    return Row(state.q, state.v, state.activation, {name: getattr(state, name) for name in names})
+
+
+def trajectory_of(states: State, dt, row: Row, first: int, last: int) -> Trajectory:
+    """Of the rows (..., T) of the steps from `first` to before `last` that began at `states` (...).
+
+    The time is that of the states; where a lane has failed and its clock stands, what it would have been.
+    """
+    stood = row.rest["status"] != Status.CONVERGED
+    return Trajectory(jnp.where(stood, times(states, dt, first, last), row.rest["time"]), *row)
+
+
+def as_arrays(traj: Trajectory) -> dict[str, Any]:
+    """A Trajectory for a file: its arrays by name, "rest_NAME" for those of `rest`."""
+    arrays = {name: x for name, x in traj._asdict().items() if name != "rest" and x is not None}
+    return arrays | {f"rest_{name}": x for name, x in (traj.rest or {}).items()}
+
+
+def from_arrays(arrays: dict[str, Any]) -> Trajectory:
+    """The Trajectory of such arrays; others are passed over."""
+    rest = {name: arrays[f"rest_{name}"] for name in REST if f"rest_{name}" in arrays}
+    own = {name: arrays[name] for name in ("time", "q", "v", "activation") if name in arrays}
+    return Trajectory(**own, rest=rest or None)
