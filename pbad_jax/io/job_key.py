@@ -23,6 +23,7 @@ import types
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import CheckpointError
@@ -78,27 +79,32 @@ class _Walk:
         if isinstance(x, enum.Enum):
             return f"{_name(type(x))}.{x.name}", [self.digest(x.value, where)]
         if isinstance(x, list | tuple):
-            return f"{'list' if isinstance(x, list) else 'tuple'} {_name(type(x))}", self.all(x, where)
+            return f"list {_name(type(x))}", [*self.all(x, where), *self.kind(x, where)]
         if isinstance(x, dict):
-            items = x.items()
-            return "dict", sorted(_hash(self.digest(k, where), self.digest(v, f"{where}[{k!r:.30}]")) for k, v in items)
+            items = [(self.digest(k, where), self.digest(v, f"{where}[{k!r:.30}]")) for k, v in x.items()]
+            return f"dict {_name(type(x))}", [*sorted(_hash(*item) for item in items), *self.kind(x, where)]
         if isinstance(x, set | frozenset):
-            return "set", sorted(self.all(x, where))
+            return "set", [*sorted(self.all(x, where)), *self.kind(x, where)]
         if isinstance(x, types.ModuleType):
             return f"module {x.__name__}", []
         if isinstance(x, type):
             return f"class {_name(x)}", self.methods(x, where)
-        return self.function(x, where) or (
-            f"object {_name(type(x))}",
-            [self.digest(type(x), where), *self.held(x, where)],
-        )
+        return self.function(x, where) or (f"object {_name(type(x))}", [*self.kind(x, where), *self.held(x, where)])
+
+    def kind(self, x: Any, where: str) -> list[bytes]:
+        """The class of an object where it is the user's, and what a container has beside its entries."""
+        if _is_installed(type(x).__module__):
+            return []
+        beside = _beside(x) if isinstance(x, list | tuple | dict | set | frozenset) else {}
+        return [self.digest(type(x), where), *self.named(beside, where)]
 
     def function(self, x: Any, where: str) -> tuple[str, list[bytes]] | None:
         """The same of what Python calls a function or a method, and of what wraps one; None of anything else."""
         if isinstance(x, types.FunctionType):
             return f"function {x.__qualname__}", self.written(x, f"{where}.{x.__qualname__}")
         if isinstance(x, functools.partial):
-            return "partial", [self.digest(part, where) for part in (x.func, x.args, x.keywords)]
+            parts = (x.func, x.args, x.keywords)
+            return f"partial {_name(type(x))}", [*self.kind(x, where), *(self.digest(part, where) for part in parts)]
         if isinstance(x, types.MethodType):
             return "method", [self.digest(x.__func__, where), self.digest(x.__self__, where)]
         if isinstance(x, types.BuiltinFunctionType):
@@ -109,12 +115,13 @@ class _Walk:
         return None
 
     def held(self, x: Any, where: str) -> list[bytes]:
-        """What an object holds: the fields of a dataclass, else what a copy of it would be made from."""
+        """What an object holds: the fields of a dataclass and what is beside them, else what a copy is made from."""
         if dataclasses.is_dataclass(x):
-            return self.named({f.name: getattr(x, f.name, None) for f in dataclasses.fields(x)}, where)
+            fields = {f.name: getattr(x, f.name, None) for f in dataclasses.fields(x)}
+            return self.named(_beside(x) | fields, where)
         reduced = copyreg.dispatch_table.get(type(x))
         try:
-            parts = reduced(x) if reduced else x.__reduce_ex__(4)
+            parts: Any = reduced(x) if reduced else x.__reduce_ex__(4)
         except Exception:  # whatever a class makes of it; those of C mostly a TypeError
             raise CheckpointError(
                 f"{where} is {_name(type(x))} {x!r:.60}, which the next process cannot tell from another one: {FIX}"
@@ -123,10 +130,7 @@ class _Walk:
             return [_hash(f"global {getattr(x, '__module__', '')}.{parts}")]
         maker, arguments, state, *items = *parts, *(None,) * (3 - len(parts))
         if isinstance(state, dict):
-            cached = {
-                k for c in type(x).__mro__ for k, v in vars(c).items() if isinstance(v, functools.cached_property)
-            }
-            state = {k: v for k, v in state.items() if k not in cached}
+            state = {k: v for k, v in state.items() if k not in _cached(type(x))}
         items = [None if part is None else list(part) for part in items[:2]]
         return [self.digest(part, where) for part in (maker, arguments, state, items)]
 
@@ -189,7 +193,7 @@ def _plain(x: Any) -> tuple[str, list[bytes]] | None:
         return "complex", [_hash(complex(x).real.hex(), complex(x).imag.hex())]
     if isinstance(x, np.dtype):
         return f"dtype {x}", []
-    if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+    if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         return f"key {x.dtype}", [_array(jax.random.key_data(x))]
     if isinstance(x, jax.Array | np.ndarray | np.generic) and x.dtype != object:
         return "weak array" if getattr(x, "weak_type", False) else "array", [_array(x)]
@@ -210,8 +214,26 @@ def _is_installed(module: str | None) -> bool:
     """Whether a module is of a library: pbad_jax, Python's own, or where packages are installed."""
     if module is None or module.partition(".")[0] in {"pbad_jax", *sys.stdlib_module_names} - {"__main__"}:
         return True
-    file = getattr(sys.modules.get(module), "__file__", None) or ""
-    return file.startswith(INSTALLED)
+    return _is_package(module)
+
+
+def _is_package(module: str) -> bool:
+    """Whether it is where packages are installed, but not Python's own nor pbad_jax."""
+    if module.partition(".")[0] in {"pbad_jax", *sys.stdlib_module_names}:
+        return False
+    return (getattr(sys.modules.get(module), "__file__", None) or "").startswith(INSTALLED)
+
+
+def _cached(cls: type) -> set[str]:
+    """Names of what objects of a class compute once."""
+    return {k for c in cls.__mro__ for k, v in vars(c).items() if isinstance(v, functools.cached_property)}
+
+
+def _beside(x: Any) -> dict[str, Any]:
+    """Attributes of an object, but for what it computes once, and what a base of another library keeps to itself."""
+    inner = any(_is_package(base.__module__) for base in type(x).__mro__)
+    own = {k: v for k, v in getattr(x, "__dict__", {}).items() if k not in _cached(type(x))}
+    return {k: v for k, v in own.items() if not (inner and k.startswith("_"))}
 
 
 def _function_of(x: Any) -> Any:

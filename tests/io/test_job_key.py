@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -138,6 +138,28 @@ class Policy:
         return self.law(state, self.gain)
 
 
+class Extended(Policy):
+    """No dataclass of its own."""
+
+    def __init__(self, gain, more):
+        super().__init__(gain)
+        object.__setattr__(self, "_more", more)
+
+
+class Pair(NamedTuple):
+    gain: float = 1.0
+
+    def __call__(self, state):
+        return self.gain * state.q
+
+
+class OtherPair(NamedTuple):
+    gain: float = 1.0
+
+    def __call__(self, state):
+        return -self.gain * state.q
+
+
 class Plain:
     def __init__(self, gain):
         self.gain = gain
@@ -187,6 +209,11 @@ def test_policies():
         "other number": Policy(2.0),
         "other law": Policy(1.0, closed_over),
         "other table": Policy(1.0, table=(1.0, 3.0)),
+        "extended": Extended(1.0, 2.0),
+        "extended otherwise": Extended(1.0, 3.0),
+        "tuple": Pair(1.0),
+        "other tuple": Pair(2.0),
+        "tuple with another method": OtherPair(1.0),
         "object": Plain(1.0),
         "other object": Plain(2.0),
         "other class": Other(1.0),
