@@ -56,6 +56,7 @@ def states_of(model: Model, trajectory: Trajectory | Any) -> State:
         if rest is None:
             return state
         q, v = (jnp.asarray(x, model.dtype) for x in (q, v))  # quaternions to the last bit
+        rest = {name: jnp.asarray(x, getattr(state, name).dtype) for name, x in rest.items()}
         return dataclasses.replace(state, q=q, v=v, history_q=q, history_v=v, **rest)
 
     for _ in trajectory.time.shape:

@@ -29,7 +29,7 @@ def model() -> pbad.Model:
 
 def begun() -> pbad.State:
     """Three lanes at a time whose digits a step of 0.03 s does not end on; the last one's steps fail."""
-    v = jnp.asarray(np.random.default_rng(0).normal(size=(LANES, model().nv)), DTYPE).at[-1].multiply(60.0)
+    v = jnp.asarray(np.random.default_rng(0).normal(size=(LANES, model().nv)), DTYPE).at[-1].multiply(600.0)
     return jax.vmap(lambda v: pbad.make_state(model(), v=v, time=1.1))(v)
 
 
