@@ -49,7 +49,7 @@ def takers() -> dict[str, tuple]:
         for name in made.__all__:
             f = getattr(made, name)
             if inspect.isfunction(f) and "model" in (given := inspect.signature(f).parameters):
-                for which in given.keys() & (STATES | ROWS.keys() | MOTIONS | TABLES.keys()):
+                for which in sorted(given.keys() & (STATES | ROWS.keys() | MOTIONS | TABLES.keys())):
                     found[f"{room}.{name}({which})"] = (f, which)
     return found
 
