@@ -38,7 +38,7 @@ from pbad_jax.model.state import State
 from pbad_jax.rollouts import batch
 from pbad_jax.rollouts.inputs import one_of
 from pbad_jax.rollouts.progress import report_progress
-from pbad_jax.rollouts.trajectory import Row, Trajectory, as_arrays, from_arrays, row_of, trajectory_of
+from pbad_jax.rollouts.trajectory import Trajectory, as_arrays, clock, from_arrays, row_of, trajectory_of
 from pbad_jax.step.info import StepInfo, names
 from pbad_jax.step.options import Options, scheme_of
 from pbad_jax.step.step import make_step
@@ -128,8 +128,7 @@ def long_rollout(
 def _arrays(out: batch.Batch, begun: State, dt, first: int, last: int) -> dict[str, np.ndarray]:
     """Of the steps from `first` to before `last` of a job that has begun at these states."""
     made = out.trajectory
-    row = Row(made.q, made.v, made.activation, made.rest or {})
-    fields = as_arrays(trajectory_of(begun, dt, row, first, last))
+    fields = as_arrays(made._replace(time=clock(begun, dt, made.rest or {}, first, last)))
     fields |= {f"info_{k}": x for k, x in _fields(out.info).items()}
     fields |= {f"end_{k}": x for k, x in _fields(out.ends).items()}
     return {k: np.asarray(x) for k, x in fields.items()}
@@ -137,8 +136,16 @@ def _arrays(out: batch.Batch, begun: State, dt, first: int, last: int) -> dict[s
 
 def _one_step(model: Model, states: State, options: Options) -> dict[str, jax.ShapeDtypeStruct]:
     """What the arrays of a chunk are, for one step of every lane: (lanes, ...), nothing is computed."""
-    ends, info = jax.eval_shape(jax.vmap(functools.partial(make_step(options), one_of(model))), states)
-    fields = as_arrays(Trajectory(ends.time, *row_of(ends, scheme_of(options))))
+    step, model = make_step(options), one_of(model)
+
+    def one(state):
+        after, info = step(model, state)
+        row, status = jax.tree.map(lambda x: x[None], (row_of(after, scheme_of(options)), info.status))
+        traj = trajectory_of(state, options.dt, row, status, 0, 1)
+        return after, info, jax.tree.map(lambda x: x[0], traj)
+
+    ends, info, traj = jax.eval_shape(jax.vmap(one), states)
+    fields = as_arrays(traj)
     fields |= {f"info_{k}": x for k, x in _fields(info).items()}
     return fields | {f"end_{k}": x for k, x in _fields(ends).items()}
 

@@ -169,7 +169,9 @@ def run(model: Model, states: State, controls, n_steps, options, queue, tile, sc
     rows, info, ends, work = _rollout(*given, room, without_dt(options), width, by, share)
     if room > n_steps:
         rows, info = first_rows((rows, info), n_steps)
-    return Batch(trajectory_of(given[1], options.dt, rows, 0, n_steps), info, Schedule(by, width, *work), ends)
+    return Batch(
+        trajectory_of(given[1], options.dt, rows, info.status, 0, n_steps), info, Schedule(by, width, *work), ends
+    )
 
 
 def checked(model: Model, states: State, controls, n_steps, options) -> tuple[Any, int]:

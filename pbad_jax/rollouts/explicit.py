@@ -18,7 +18,7 @@ from pbad_jax.math.small import matvec
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, activated, checked, later
 from pbad_jax.rollouts.inputs import checked_rollout
-from pbad_jax.rollouts.trajectory import Trajectory, row_of
+from pbad_jax.rollouts.trajectory import Trajectory, row_of, trajectory_of
 from pbad_jax.step.info import StepInfo, names
 
 
@@ -168,6 +168,7 @@ def _rollout(model: Model, state: State, controls, dt: jax.Array, n_steps: int, 
 
     def body(state, control):
         state, info = step(model, state, control, dt)
-        return state, (Trajectory(state.time, *row_of(state, None)), info)
+        return state, (row_of(state, None), info)
 
-    return loops.scan(body, state, controls, length=n_steps)[1]
+    _, (row, info) = loops.scan(body, state, controls, length=n_steps)
+    return trajectory_of(state, dt, row, info.status, 0, n_steps), info

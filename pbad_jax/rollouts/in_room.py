@@ -65,8 +65,12 @@ def programs(options: Options) -> Programs:
 
     @functools.partial(jax.jit, static_argnames="room")
     def rows(model: Model, state: State, control, dt, room: int):
-        after, info = jax.eval_shape(step, model, state, control, dt)
-        return jax.tree.map(lambda x: jnp.zeros((room, *x.shape), x.dtype), (row_of(after, scheme), info))
+        def one(*given):
+            after, info = step(*given)
+            return row_of(after, scheme), info
+
+        shapes = jax.eval_shape(one, model, state, control, dt)
+        return jax.tree.map(lambda x: jnp.zeros((room, *x.shape), x.dtype), shapes)
 
     @functools.partial(jax.jit, donate_argnames="rows")
     def steps(model: Model, state: State, rows, controls, dt, first, last):
@@ -127,4 +131,4 @@ def first_rows(tree: Any, n: int) -> Any:
 @functools.partial(jax.jit, static_argnames="n")
 def _cut(rows, state: State, dt, n: int):
     row, info = jax.tree.map(lambda x: x[:n], rows)
-    return trajectory_of(state, dt, row, 0, n), info
+    return trajectory_of(state, dt, row, info.status, 0, n), info

@@ -77,4 +77,4 @@ def _rollout(model, state, controls, dt, n_steps: int, options: Options, progres
         return state, (row_of(state, scheme_of(options)), info)
 
     _, (row, info) = loops.scan(body, state, (jnp.arange(n_steps), controls), length=n_steps)
-    return trajectory_of(state, dt, row, 0, n_steps), info
+    return trajectory_of(state, dt, row, info.status, 0, n_steps), info

@@ -33,28 +33,35 @@ class Trajectory(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What a Trajectory has of the State after a step, but for the time since its first one; T is missing."""
+    """What a Trajectory has of the State after a step, in few arrays: loops write each of them."""
 
     q: jax.Array
     v: jax.Array
     activation: jax.Array | None
-    rest: dict[str, jax.Array]
+    rest: jax.Array  # (2,) time and time_rest; (3 + nq,) also history_span, 0 where there is none, and history
 
 
 def row_of(state: State, scheme: AnyScheme | None) -> Row:
     """Of the State after a step of that scheme; None: of one that looks at no history."""
-    looks_back = scheme is not None and (scheme.has_history or scheme.m > 1)
-    names = REST if looks_back else REST[:3]
-    return Row(state.q, state.v, state.activation, {name: getattr(state, name) for name in names})
+    rest = [state.time[None], state.time_rest[None]]
+    if scheme is not None and (scheme.has_history or scheme.m > 1):
+        rest += [jnp.where(state.has_history, state.history_span, 0.0)[None], state.history]
+    return Row(state.q, state.v, state.activation, jnp.concatenate(rest))
 
 
-def trajectory_of(states: State, dt, row: Row, first: int, last: int) -> Trajectory:
-    """Of the rows (..., T) of the steps from `first` to before `last` that began at `states` (...).
+def trajectory_of(states: State, dt, row: Row, status: jax.Array, first: int, last: int) -> Trajectory:
+    """Of the rows (..., T) and the status of the steps from `first` to before `last` that began at states (...)."""
+    rest = {"time": row.rest[..., 0], "time_rest": row.rest[..., 1], "status": status}
+    if row.rest.shape[-1] > 2:
+        span = row.rest[..., 2]
+        rest |= {"history_span": span, "has_history": span > 0, "history": row.rest[..., 3:]}
+    return Trajectory(clock(states, dt, rest, first, last), row.q, row.v, row.activation, rest)
 
-    The time is that of the states; where a lane has failed and its clock stands, what it would have been.
-    """
-    stood = row.rest["status"] != Status.CONVERGED
-    return Trajectory(jnp.where(stood, times(states, dt, first, last), row.rest["time"]), *row)
+
+def clock(states: State, dt, rest: dict[str, jax.Array], first: int, last: int) -> jax.Array:
+    """Times of those steps: of the states; where a lane has failed and its clock stands, what they would have been."""
+    stood = rest["status"] != Status.CONVERGED
+    return jnp.where(stood, times(states, dt, first, last), rest["time"])
 
 
 def as_arrays(traj: Trajectory) -> dict[str, Any]:
