@@ -50,8 +50,8 @@ from pbad_jax.forces.contact_law import (
 from pbad_jax.forces.contact_points import contact_points
 from pbad_jax.forces.force import Instant, Load, Parts, PointForces, Start, each_link, place
 from pbad_jax.forces.one_sided import spring
-from pbad_jax.forces.pairs import checked_pairs, lighter_masses
-from pbad_jax.forces.passing import crossing, gains_energy, on_another_side, rests_inside
+from pbad_jax.forces.pairs import checked_pairs, lighter_masses, of_one_tree
+from pbad_jax.forces.passing import crossing, gains_energy, on_another_side, rests
 from pbad_jax.forces.surfaces import safe_norm
 from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.model import Model, check_model
@@ -64,7 +64,7 @@ OF_A_PAIR = ("u", "radius", "stiffness", "width", "damping", "friction", "turnin
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["u", "radius", "stiffness", "width", "damping", "friction", "stick_speed", "turning"],
-    meta_fields=["links", "at", "conservative", "most"],
+    meta_fields=["links", "at", "conservative", "most", "held"],
 )
 @dataclasses.dataclass(frozen=True)
 class BodyContact:
@@ -88,6 +88,7 @@ class BodyContact:
     at: str = "step"
     conservative: bool = False
     most: int | None = None  # pairs at a time; None: all
+    held: Any = ()  # c bools, whether joints connect the bodies; (): none; during a step also (c,) bool
     dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
@@ -104,7 +105,7 @@ class BodyContact:
             return contact_load(dataclasses.replace(self, **pairs, most=None), at)
 
         pairs = {name: getattr(some, name) for name in OF_A_PAIR}
-        pairs["links"] = jnp.asarray(each_link(some.links, some.u))
+        pairs |= {"links": jnp.asarray(each_link(some.links, some.u)), "held": jnp.asarray(some._held)}
         return contact_parts(load, some, pairs, [some._reach - x for x in d], at)
 
     def dual(self, model: Model) -> tuple:
@@ -155,11 +156,10 @@ class BodyContact:
         along = side * jnp.sum(n * moved, axis=(1, 2))
         d_0, n_0, _ = gap(jnp.zeros_like(d))
         depths = [self._reach - x for x in (d_0, side * d)]
-        inside = rests_inside(
-            self.width, self.room, depths, -jnp.sum(n_0 * self._points(at.start.V), axis=(1, 2)), at.dt
-        )
+        rate = -jnp.sum(n_0 * self._points(at.start.V), axis=(1, 2))
+        inside = (self.room > 0) & (depths[1] > self.room) & rests(self.width, depths, rate, at.dt)
         gains = gains_energy(self, model, at, n_in, side[:, None] * n[:, 0], depths, along)
-        return on_another_side(way, n_in, n_out, self.room) | gains | inside
+        return on_another_side(way, n_in, n_out, jnp.min(self.radius, axis=-1)) | gains | jnp.any(inside)
 
     def touching(self, model: Model, at: Instant) -> Touch:
         """Where the bodies push on one another, both sides of every pair one after the other."""
@@ -190,7 +190,8 @@ class BodyContact:
             return self
         near = self._chosen(at)
         taken = jax.tree.map(lambda x: x[near], {name: getattr(self, name) for name in OF_A_PAIR})
-        return dataclasses.replace(self, **taken, links=jnp.asarray(np.array(self.links))[near], most=None)
+        links, held = (jnp.asarray(np.array(x))[near] for x in (self.links, self._held))
+        return dataclasses.replace(self, **taken, links=links, held=held, most=None)
 
     def _side(self, at: Instant, d: jax.Array, n: jax.Array) -> jax.Array:
         """−1 where the axes have passed one another since the start of the step and overlap, else 1; (c,)."""
@@ -200,8 +201,12 @@ class BodyContact:
 
     @property
     def room(self) -> jax.Array:
-        """(c,) m: so deep the axis of the thinner one is at the other's side."""
-        return jnp.min(self.radius, axis=-1)
+        """(c,) m: so deep the axis of the thinner one is at the other's side. 0 where joints connect them."""
+        return jnp.where(self._held, 0.0, jnp.min(self.radius, axis=-1))
+
+    @property
+    def _held(self) -> np.ndarray | jax.Array:
+        return self.held if isinstance(self.held, jax.Array) else np.array(self.held or [False] * len(self.links))
 
     @property
     def _reach(self) -> jax.Array:
@@ -359,6 +364,7 @@ def geom_contact(
         at=at,
         conservative=is_elastic(numbers, turning),
         most=max_contacts,
+        held=of_one_tree(model, [(a.link, b.link) for a, b in both]),
     )
 
 

@@ -39,6 +39,14 @@ def rigid_root(model: Model, link: int) -> int:
     return link
 
 
+def of_one_tree(model: Model, pairs: Sequence[tuple[int, int]]) -> tuple[bool, ...]:
+    """Of every pair of links whether joints connect them, which may hold them deep in one another."""
+    root = list(model.topology.link_parent)
+    for i, p in enumerate(root):
+        root[i] = root[p] if p >= 0 else i
+    return tuple(root[a] == root[b] for a, b in pairs)
+
+
 def lighter_masses(model: Model, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
     """Of every pair of links the mass of the lighter side with all it carries, (c,) kg.
 

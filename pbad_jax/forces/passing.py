@@ -94,19 +94,19 @@ def gains_energy(
     return jnp.sum(jnp.where(turned, made, 0.0)) > SHARE * (kinetic + jnp.sum(before))
 
 
-def rests_inside(width: jax.Array, half: jax.Array, depths, rate: jax.Array, dt: jax.Array) -> jax.Array:
-    """Whether the middle of one rests in the other, which cannot carry what presses on it, () bool.
+def rests(width: jax.Array, depths, rate: jax.Array, dt: jax.Array) -> jax.Array:
+    """Whether what touches has come to rest under a load, (c,) bool.
 
-    What is merely fast and turns round at such a depth is told apart by what the force then does to it: with the time
-    constant t by which the law was made, it is pushed apart by δ/t² at least.
+    What is merely fast and turns round is told apart by what the force then does to it: with the time constant t by
+    which the law was made, it is pushed apart by δ/t² at least.
 
     Args:
-        width: (c,) m, of the law. half: (c,) m, how deep the middle of the smaller one gets to the other's side.
-        depths: (c,) m at the start and at the end. rate: (c,) m/s, of the depth at the start. dt: () s.
+        width: (c,) m, of the law. depths: (c,) m at the start and at the end. rate: (c,) m/s, of the depth at the
+            start. dt: () s.
     """
     deep, mean, t = depths[1], (depths[1] - depths[0]) / dt, jnp.sqrt(width / G0)
     slow = jnp.abs(mean) < SLOW * deep / t
-    return jnp.any((deep > half) & slow & (rate - mean < PUSHED * 0.5 * dt * deep / t**2))
+    return (deep > 0) & slow & (rate - mean < PUSHED * 0.5 * dt * deep / t**2)
 
 
 def middles_cross(start: jax.Array, end: jax.Array, size: jax.Array) -> jax.Array:

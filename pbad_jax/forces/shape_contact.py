@@ -56,8 +56,8 @@ from pbad_jax.forces.convex import Convex
 from pbad_jax.forces.convex_shapes import convex_shapes, flatter
 from pbad_jax.forces.force import Instant, Load, Parts, PointForces, Start, place
 from pbad_jax.forces.one_sided import spring
-from pbad_jax.forces.pairs import lighter_masses
-from pbad_jax.forces.passing import gains_energy, middles_cross, rests_inside
+from pbad_jax.forces.pairs import lighter_masses, of_one_tree
+from pbad_jax.forces.passing import gains_energy, middles_cross, rests
 from pbad_jax.math import rotations
 from pbad_jax.math.small import matmul, matvec, small_sum, transpose
 from pbad_jax.math.spatial import compose
@@ -89,7 +89,7 @@ class Planes(NamedTuple):
         *("points", "axes", "radius", "frame", "margin"),
         *("stiffness", "width", "damping", "friction", "stick_speed", "turning"),
     ],
-    meta_fields=["links", "pairs", "most", "places", "at", "conservative"],
+    meta_fields=["links", "pairs", "most", "places", "held", "at", "conservative"],
 )
 @dataclasses.dataclass(frozen=True)
 class ShapeContact:
@@ -117,6 +117,7 @@ class ShapeContact:
     pairs: tuple[tuple[int, int], ...]  # of shapes, the flatter one last
     most: int  # pairs and places at a time
     places: int  # of every pair, 1 or CORNERS
+    held: tuple[bool, ...]  # of every pair, whether joints connect them: then nothing is known of `room`
     turning: jax.Array | None = None  # (c,2) m, torsional and rolling friction
     at: str = "step"
     conservative: bool = False
@@ -161,6 +162,8 @@ class ShapeContact:
         u = jnp.stack([x[..., 0] for x in u], axis=2)  # (m,places,3,3)
         u = jnp.concatenate([u, jnp.stack([ones, ones, 0 * ones], axis=2)], axis=-1)
         reach, room, through = (x + self.margin[pair][:, None] for x in (found.reach, found.room, found.through))
+        held = self._held(pair)[:, None]
+        room, through = jnp.where(held, 0.0, room), jnp.where(held, jnp.inf, through)
         along = jnp.broadcast_to(links[:, None, [0, 1, 1]], (*u.shape[:2], 3))
         flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
         planes = Planes(jnp.repeat(pair, self.places), *map(flat, (along, u, reach, room, through)))
@@ -251,6 +254,9 @@ class ShapeContact:
         turned = transpose(X_b[..., :3])
         return A, B, matmul(turned, X_a[..., :3]), matvec(turned, X_a[..., 3] - X_b[..., 3])
 
+    def _held(self, pair: jax.Array) -> jax.Array:
+        return jnp.asarray(np.array(self.held))[pair]
+
     def _middles(self, at: Instant, pair: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """From B's middle to A's at the start and at the end, (c,3) m, and half of both sizes together, (c,) m."""
         low, high = jnp.min(self.points, axis=1), jnp.max(self.points, axis=1)  # (g,3) m
@@ -259,7 +265,8 @@ class ShapeContact:
         in_link = jnp.concatenate([matvec(self.frame, centre), jnp.ones_like(low[:, :1])], axis=1)
         g = jnp.asarray(np.array(self.pairs))[pair]
         where = [matvec(T[np.array(self.links)], in_link)[g] for T in (at.start.T, at.T)]
-        return where[0][:, 0] - where[0][:, 1], where[1][:, 0] - where[1][:, 1], jnp.sum(size[g], axis=1)
+        both = jnp.where(self._held(pair), 0.0, jnp.sum(size[g], axis=1))
+        return where[0][:, 0] - where[0][:, 1], where[1][:, 0] - where[1][:, 1], both
 
     def _bounds(self, T: jax.Array) -> jax.Array:
         """(c,) m, at most the distance of every pair."""
@@ -351,8 +358,8 @@ class _Met:
         along = small_sum(_gradient(end).reshape(len(end), -1) * (end - start).reshape(len(end), -1))
         depths = [self.reach - _distance(P) for P in (start, end)]
         rate = -small_sum((_gradient(start) * place(at.start.V, self.links, self.u)).reshape(len(end), -1))
-        inside = rests_inside(self.width, self.room, depths, rate, at.dt)
-        return gains_energy(self, model, at, start[:, 2], end[:, 2], depths, along) | inside
+        inside = (self.room > 0) & (depths[1] > self.room) & rests(self.width, depths, rate, at.dt)
+        return gains_energy(self, model, at, start[:, 2], end[:, 2], depths, along) | jnp.any(inside)
 
     def _normal(self, at: Instant) -> tuple[PointForces, Any]:
         P, V = place(at.T, self.links, self.u), place(at.V, self.links, self.u)
@@ -461,6 +468,7 @@ def convex_contact(
         stick_speed=leaf(numbers["stick_speed"]),
         links=shapes.links,
         pairs=numbered,
+        held=of_one_tree(model, [(shapes.links[a], shapes.links[b]) for a, b in numbered]),
         most=max_contacts,
         places=places,
         turning=None if turning is None else leaf(turning),

@@ -11,6 +11,7 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces import surfaces
+from pbad_jax.forces.attachments import reference_transforms
 from pbad_jax.forces.contact_law import (
     Law,
     Led,
@@ -28,8 +29,8 @@ from pbad_jax.forces.contact_law import (
 )
 from pbad_jax.forces.contact_points import ContactPoints, check_points, contact_points
 from pbad_jax.forces.force import Instant, Load, PointForces, place
-from pbad_jax.forces.one_sided import spring
-from pbad_jax.forces.passing import crossing, gains_energy, on_another_side, rests_inside
+from pbad_jax.forces.one_sided import FREE, spring
+from pbad_jax.forces.passing import crossing, gains_energy, on_another_side, rests
 from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.model import Model, check_model
 
@@ -64,7 +65,7 @@ class Contact:
     turning: jax.Array | None = None  # (c,2) m, torsional and rolling friction
     at: str = "step"
     conservative: bool = False
-    half: jax.Array | None = None  # (c,) m, half the least size of what each point belongs to, by all its points
+    half: jax.Array | None = None  # (c,) m, half the least size of what each point belongs to; 0: unknown
     dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
@@ -115,6 +116,8 @@ class Contact:
         off, r = self.u[None, :, :3] - u[:, None, :3], self.radius[None, :, None]
         sides = (jnp.max(jnp.where(own[..., None], r + x, -jnp.inf), axis=1) for x in (off, -off))  # (b,3) each
         surrounded = jnp.all(jnp.concatenate([x >= 0 for x in sides], axis=1), axis=1) & (moment[:, 3] > 0)
+        if self.half is not None:
+            surrounded &= jnp.any(own & (self.half > 0)[None], axis=1)
 
         centres = [matvec(T[bodies], u) for T in (at.start.T, at.T)]
         depths = [-distance(x) for x in centres]
@@ -125,8 +128,8 @@ class Contact:
         n = jax.vmap(jax.grad(self.surface.distance))(centres[1])
         rate, mean = (-small_sum(n * matvec(V[bodies], u)) for V in (at.start.V, at.V))
         width = jnp.max(jnp.where(own, self.width[None], 0.0), axis=1)
-        rests = rests_inside(width, jnp.where(under[1], 0.0, jnp.inf), depths, rate, at.dt)
-        return jnp.any(under[1] & ~under[0] & (mean >= rate)) | rests
+        lies = rests(width, depths, rate, at.dt)
+        return jnp.any(under[1] & (lies | ~under[0] & (mean >= rate)))
 
     def touching(self, model: Model, at: Instant) -> Touch:
         """Where the surface pushes on the bodies."""
@@ -236,8 +239,10 @@ def contact(
     turning = turning_numbers("contact", turning, len(mass))
 
     leaf = checks.leaf(model.dtype)
+    half = _half_sizes(points)
+    ground = jax.tree.map(leaf, surfaces.half_space() if surface is None else surface)
     return Contact(
-        surface=jax.tree.map(leaf, surfaces.half_space() if surface is None else surface),
+        surface=ground,
         u=leaf(np.c_[points.position, np.ones(len(mass))]),
         radius=leaf(points.radius),
         **{k: leaf(x) for k, x in numbers.items()},
@@ -245,7 +250,7 @@ def contact(
         turning=None if turning is None else leaf(turning),
         at=at,
         conservative=is_elastic(numbers, turning),
-        half=leaf(_half_sizes(points)),
+        half=leaf(np.where(_begins_deep(model, points, ground, half), 0.0, half)),
     )
 
 
@@ -256,6 +261,16 @@ def _half_sizes(points: ContactPoints) -> np.ndarray:
         k: (np.max((P + r)[links == k], axis=0) - np.min((P - r)[links == k], axis=0)).min() / 2 for k in set(links)
     }
     return np.array([half[k] for k in links])
+
+
+def _begins_deep(model: Model, points: ContactPoints, surface: Any, half: np.ndarray) -> np.ndarray:
+    """Whether points of its link are in the stop at q0, (c,) bool: what is built so, or held by joints, has none."""
+    links = np.asarray(points.links)
+    P = np.einsum("cij,cj->ci", reference_transforms(model)[links], np.c_[points.position, np.ones(len(links))])
+    with jax.ensure_compile_time_eval():
+        d = np.asarray(jax.vmap(surface.distance)(jnp.asarray(P, model.dtype)))
+    deep = np.asarray(points.radius) - d > FREE * half
+    return np.array([np.any(deep[links == k]) for k in links])
 
 
 def _tree_masses(model: Model) -> np.ndarray:

@@ -147,8 +147,8 @@ def test_parts_are_halved_to_the_limit_after_branch_alone():
 
 @jax.jit
 def pressed(model, pushes):
-    """Statuses of 100 steps of 10 ms (lanes,100), where the model's wrenches are so many times as strong."""
-    step = pbad.make_step(pbad.Options(dt=0.01, scheme="radau1"))
+    """Statuses of 300 steps of 1 ms (lanes,300), where the model's wrenches are so many times as strong."""
+    step = pbad.make_step(pbad.Options(dt=0.001, scheme="radau1"))
 
     def lane(push):
         own = (dataclasses.replace(f, force=push * f.force) if hasattr(f, "torque") else f for f in model.forces)
@@ -158,7 +158,7 @@ def pressed(model, pushes):
             state, info = step(pushed, state)
             return state, info.status
 
-        return jax.lax.scan(body, pbad.make_state(model), None, length=100)[1]
+        return jax.lax.scan(body, pbad.make_state(model), None, length=300)[1]
 
     return jax.vmap(lane)(pushes)
 
