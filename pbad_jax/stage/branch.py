@@ -18,6 +18,7 @@ from pbad_jax.stage.start import StepStart, as_array, instant_at
 
 LARGE_TURN = 0.5  # rad a step from which roots may be so near one another that no matrix tells them apart
 LEANING = 0.1  # how far to the left of the axis an eigenvalue may be, where inertia alone has 2 ± 1.4i (radau(2))
+LITTLE_TURN = 0.25  # rad a step
 BLOW = 0.3  # of the energy at stake, what a step may add where forces act once a step (docs/mathematics.md, section 4)
 BALANCED = 1e-6  # of all energy there is, in which the account of a step may be off by the solver's tolerance
 LONGEST_TURN = 2 * np.pi  # rad a step; beyond, how many turns there were is a guess
@@ -97,8 +98,17 @@ def passes_through(model: Model, dt, start: StepStart, z: jax.Array) -> jax.Arra
     return passed(model, instant_at(model, start, q, v, f, dT / dt, start.time + dt, dt))
 
 
+def turns_little(model: Model, z: jax.Array) -> jax.Array:
+    """Whether all that moves are hinges and balls, each by less than LITTLE_TURN, () bool, of the increment z (nq,)."""
+    moved, t = manifold.difference(model, manifold.identity_increment(model), z), tree(model.topology)
+    turns = jnp.abs(moved)
+    if t.balls.size:
+        turns = turns.at[t.ball_v].set(jnp.linalg.norm(moved[t.ball_v], axis=-1, keepdims=True))
+    return jnp.all(turns < jnp.where(t.dof_slide, jnp.finfo(z.dtype).tiny, LITTLE_TURN))
+
+
 def adds_energy(
-    model: Model, start: StepStart, dt, st: StageFields, v: jax.Array, work: jax.Array, own_error: float, settles: bool
+    model: Model, start: StepStart, dt, st: StageFields, v: jax.Array, work: jax.Array, own_error, settles: bool
 ) -> jax.Array:
     """Whether a step ends with energy that no force explains, beyond the scheme's `own_error` of that at stake.
 

@@ -90,7 +90,7 @@ def _condition(problem: StageProblem, J: operator.Operator, n: int) -> jax.Array
 
 
 def without_gain(
-    model: Model, start: StepStart, dt, st: StageFields, result: StepResult, own_error: float, settles: bool = False
+    model: Model, start: StepStart, dt, st: StageFields, result: StepResult, own_error, settles: bool = False
 ) -> StepResult:
     """BRANCH where a converged step has energy that no force explains; see branch.adds_energy."""
     gains = adds_energy(model, start, dt, st, result.v, result.work, own_error, settles)

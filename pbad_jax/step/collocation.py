@@ -12,6 +12,7 @@ from pbad_jax.model.state import State
 from pbad_jax.schemes import Scheme
 from pbad_jax.solver import continuation
 from pbad_jax.stage import equation, predictor
+from pbad_jax.stage.branch import turns_little
 from pbad_jax.stage.problem import SolverConfig, StageProblem, find, problem_of, root
 from pbad_jax.stage.result import Roots, StepResult, step_result, without_gain
 from pbad_jax.stage.start import StepStart
@@ -21,6 +22,7 @@ from pbad_jax.step.history import from_radau, history_node
 from pbad_jax.step.leg import Leg, Method
 
 OWN_ERROR = 0.01  # of the energy at stake in a step, what radau may add by itself
+OVER_A_HILL = 0.1  # radau(1) where joints turn little: what falls by λ gains up to (λ dt)² on its way over the top
 
 
 def step(
@@ -83,7 +85,8 @@ def end(
         result = after_closing_impulse(solved, result, st, known and known.closing)
     if scheme.has_history or known is not None:
         return result
-    return without_gain(model, start, eq.dt, st, result, OWN_ERROR)
+    little = turns_little(model, result.z) if scheme.m == 1 else False
+    return without_gain(model, start, eq.dt, st, result, jnp.where(little, OVER_A_HILL, OWN_ERROR))
 
 
 METHOD = Method(begin, problem, end)

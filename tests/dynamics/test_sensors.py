@@ -370,7 +370,7 @@ def test_bad_names_and_calls():
             call()
     for call, words in (
         (lambda: pbad.site_poses(pbad.chain(2, dtype=DTYPE), state), "fingerprint"),
-        (lambda: pbad.read_sensors(model, state, jnp.zeros(3)), r"wanted \(1,\)"),
+        (lambda: pbad.read_sensors(model, state, jnp.zeros(3)), r"wants \(1,\)"),
         (lambda: pbad.site_accelerations(model, state, jnp.zeros(3)), r"shape \(3,\)"),
     ):
         with pytest.raises(pbad.StateError, match=words):
