@@ -1,28 +1,23 @@
 """The systems of a first course: points, rods, rotors, springs, pendulums, by every scheme, solver and precision.
 
+Those of more joints are in test_elementary_bodies.py, those that turn in space in test_elementary_tops.py, those that
+touch in test_elementary_contact.py.
+
 What has a closed form is compared with it, the rest with Runge and Kutta's formulas in steps of a tenth of a
 millisecond, written here. All lanes of a test are one program: they have the same joints and differ in their numbers.
 """
 
 import dataclasses
-import functools
-import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from elementary import DT, ORDER, G, N, bound, many, options, reference, stacked
 
 import pbad_jax as pbad
 
 pytestmark = pytest.mark.float64  # both precisions are asked for by name
-
-DT, N = 0.01, 50
-G = 9.81
-ORDER = {"radau1": 1, "radau2": 3, "radau3": 5, "dirk2": 2, "dirk3": 3, "dirk4": 4, "variational": 2}
-ORDER |= {f"legendre{K}": K - 1 for K in (2, 3, 4, 5)}
-BOUND = {1: 0.2, 2: 2e-3, 3: 1e-4, 4: 1e-5, 5: 1e-6}  # of what moves, in half a second of motion at ω dt ≤ 0.15
-SINGLE = 2e-4
 
 
 def grid(quick) -> list:
@@ -36,27 +31,6 @@ def grid(quick) -> list:
                 mark = () if (scheme, solver, linear, dtype) in quick else pytest.mark.slow
                 out.append(pytest.param(scheme, solver, linear, dtype, marks=mark))
     return out
-
-
-def options(scheme, solver="lm", linear="dense"):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pbad.Options(DT, scheme, solver=solver, linear_solver=linear)
-
-
-@functools.cache
-def many(options):
-    return jax.jit(jax.vmap(lambda m, s: pbad.rollout(m, s, n_steps=N, options=options)))
-
-
-def stacked(trees):
-    return jax.tree.map(lambda *x: jnp.stack(x), *trees)
-
-
-def bound(scheme, solver, dtype) -> float:
-    """Of the error, as a fraction of what moves."""
-    solved = 1e-4 if solver == "lbfgs" else 0.0
-    return BOUND[ORDER[scheme]] + (max(SINGLE, 100 * solved) if dtype == "float32" else solved)
 
 
 # --- one slide -------------------------------------------------------------------------------------------
@@ -142,19 +116,6 @@ def test_points_and_beads_on_a_slide(scheme, solver, linear, dtype):
 
 
 # --- one hinge -------------------------------------------------------------------------------------------
-
-
-def reference(rate, y, n=100):
-    """Runge and Kutta's trajectory of y' = rate(y), (N, ...): n steps for each of DT."""
-    h, out = DT / n, []
-    for _ in range(N):
-        for _ in range(n):
-            a = rate(y)
-            b = rate(y + 0.5 * h * a)
-            c = rate(y + 0.5 * h * b)
-            y = y + h / 6 * (a + 2 * b + 2 * c + rate(y + h * c))
-        out.append(y)
-    return np.array(out)
 
 
 class Hinge:
