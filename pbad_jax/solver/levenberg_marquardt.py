@@ -32,7 +32,8 @@ is left of the error is no longer the tolerance times the matrix's condition.
 
 One iteration is one residual, one matrix and one linear solve, the same program for every lane: `iterate` evaluates the
 trial point that the last call left, judges it, and leaves the next one; continuation.py loops.
-A trial is judged by its residual alone, so that of one that is rejected, and of the root itself, no matrix is made.
+A trial is judged by its residual alone, so that of one that is rejected, and of the root itself, unless it is the first
+guess, no matrix is made.
 
 Read next: step/collocation.py.
 """
@@ -146,7 +147,8 @@ def restart(problem: Problem, s: SolveState, x, trust: jax.Array | float = 1.0) 
 def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveState:
     """Exactly one iteration: evaluate the trial, judge it, solve once. A finished solve is returned unchanged."""
     t = _evaluate_trial(problem, h, settings, s)
-    wanted = t.better & (problem.keeps_matrix | ~_is_root(settings, s, t, t.better))
+    first = s.iterations < 0  # a guess that is a root to the bit needs a matrix too: its branch is told by it
+    wanted = t.better & (problem.keeps_matrix | first | ~_is_root(settings, s, t, t.better))
     J, finite = _matrix(problem, s, t, wanted)
     accept = t.better & finite
     root = _is_root(settings, s, t, accept)
