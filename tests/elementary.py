@@ -90,7 +90,7 @@ def compare(lanes: dict[str, Lane], scheme, linear, dtype, turns=False) -> None:
     models = [lane.model(dtype) for lane in lanes.values()]
     states = [pbad.make_state(m, lane.q, lane.v) for m, lane in zip(models, lanes.values())]
     traj, info = many(options(scheme, linear=linear))(stacked(models), stacked(states))
-    share, least = 5 * bound(scheme, "lm", dtype), 1e-3 if dtype == "float64" else 1e-2
+    share, least = min(5 * bound(scheme, "lm", dtype), 0.5), 1e-3 if dtype == "float64" else 1e-2
     for i, (name, lane) in enumerate(lanes.items()):
         status = np.asarray(info.status[i])
         assert not status.any(), (name, status)

@@ -74,6 +74,7 @@ def hung(m1, m2, w, v=0.0) -> Lane:
 PAIRS = {
     "two points on a spring": tied(1.0, 2.0, 10.0, -1.0, q=(0.2, 0.0)),
     "that fly": tied(1.0, 1.0, 10.0, -1.0, q=(0.1, -0.1), v=(1.0, 0.5)),
+    "side by side": tied(1.0, 1.0, 10.0, -1.0, v=(1.0, 1.0)),  # straight on, which is the first guess, to the bit
     "at rest": tied(1.0, 1.0, 10.0, -1.0),
     "a heavy and a light one": tied(100.0, 0.1, 10.0, -1.0, v=(0.0, 1.0)),
     "a pulley in balance": hung(1.0, 1.0, 100.0),
