@@ -31,6 +31,8 @@ from pbad_jax.forces.contact_points import ContactPoints, check_points, contact_
 from pbad_jax.forces.force import Instant, Load, PointForces, place
 from pbad_jax.forces.one_sided import FREE, spring
 from pbad_jax.forces.passing import crossing, gains_energy, on_another_side, rests
+from pbad_jax.kinematics.tree import tree
+from pbad_jax.math.batched import cond_if_any
 from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.model import Model, check_model
 
@@ -109,27 +111,15 @@ class Contact:
         Asked of bodies whose points surround their centre of mass: all of them and the centre have to be below. What is
         small and fast goes so deep for a while, but is slowed from the first touch on.
         """
-        bodies, distance = np.unique(self.links), jax.vmap(self.surface.distance)
-        own = jnp.asarray(np.asarray(self.links)[None, :] == bodies[:, None])
-        moment = model.second_moment[bodies][:, :, 3]  # (b,4) of mass, and the mass
-        u = moment / jnp.where(moment[:, 3:] > 0, moment[:, 3:], 1.0)  # the centre
-        off, r = self.u[None, :, :3] - u[:, None, :3], self.radius[None, :, None]
-        sides = (jnp.max(jnp.where(own[..., None], r + x, -jnp.inf), axis=1) for x in (off, -off))  # (b,3) each
-        surrounded = jnp.all(jnp.concatenate([x >= 0 for x in sides], axis=1), axis=1) & (moment[:, 3] > 0)
-        if self.half is not None:
-            surrounded &= jnp.any(own & (self.half > 0)[None], axis=1)
+        own = jnp.asarray(np.asarray(self.links)[None, :] == np.unique(self.links)[:, None])
+        under = self._under(own, at.T)
+        given = jax.lax.stop_gradient((model, self, at, under))
+        return cond_if_any(jnp.any(under), lambda *_: jnp.zeros((), bool), _presses_under, *given)
 
-        centres = [matvec(T[bodies], u) for T in (at.start.T, at.T)]
-        depths = [-distance(x) for x in centres]
-        under = [
-            jnp.all(~own | (distance(place(T, self.links, self.u)) < 0)[None], axis=1) & surrounded & (d > 0)
-            for T, d in zip((at.start.T, at.T), depths)
-        ]
-        n = jax.vmap(jax.grad(self.surface.distance))(centres[1])
-        rate, mean = (-small_sum(n * matvec(V[bodies], u)) for V in (at.start.V, at.V))
-        width = jnp.max(jnp.where(own, self.width[None], 0.0), axis=1)
-        lies = rests(width, depths, rate, at.dt)
-        return jnp.any(under[1] & (lies | ~under[0] & (mean >= rate)))
+    def _under(self, own: jax.Array, T: jax.Array) -> jax.Array:
+        """(b,) bool, whether all points of a body are under the surface."""
+        points = jax.vmap(self.surface.distance)(place(T, self.links, self.u))
+        return jnp.all(~own | (points < 0)[None], axis=1)
 
     def touching(self, model: Model, at: Instant) -> Touch:
         """Where the surface pushes on the bodies."""
@@ -177,6 +167,28 @@ class Contact:
         last = None if at.guide is None else at.guide.dual[1]
         law = coulomb_friction(self, N, n, place(at.V, here, u), at.guide, last)
         return _single(self.links, u, law), law.dual
+
+
+def _presses_under(model: Model, c: Contact, at: Instant, under: jax.Array) -> jax.Array:
+    """Whether one of the bodies that are `under` (b,) has just gone, and nothing slows it, or lies there; () bool."""
+    bodies, distance = np.unique(c.links), jax.vmap(c.surface.distance)
+    own = jnp.asarray(np.asarray(c.links)[None, :] == bodies[:, None])
+    moment = model.second_moment[bodies][:, :, 3]  # (b,4) of mass, and the mass
+    u = moment / jnp.where(moment[:, 3:] > 0, moment[:, 3:], 1.0)  # the centre
+    off, r = c.u[None, :, :3] - u[:, None, :3], c.radius[None, :, None]
+    sides = (jnp.max(jnp.where(own[..., None], r + x, -jnp.inf), axis=1) for x in (off, -off))  # (b,3) each
+    asked = jnp.all(jnp.concatenate([x >= 0 for x in sides], axis=1), axis=1) & (moment[:, 3] > 0) & under
+    if c.half is not None:
+        asked &= jnp.any(own & (c.half > 0)[None], axis=1)
+
+    # their centres: how deep, how fast
+    centres = [matvec(T[bodies], u) for T in (at.start.T, at.T)]
+    depths = [-distance(x) for x in centres]
+    n = jax.vmap(jax.grad(c.surface.distance))(centres[1])
+    rate, mean = (-small_sum(n * matvec(V[bodies], u)) for V in (at.start.V, at.V))
+    gone = ~(c._under(own, at.start.T) & (depths[0] > 0)) & (mean >= rate)
+    lies = rests(jnp.max(jnp.where(own, c.width[None], 0.0), axis=1), depths, rate, at.dt)
+    return jnp.any(asked & (depths[1] > 0) & (gone | lies))
 
 
 def _single(links, u, law: Law) -> PointForces:
@@ -264,13 +276,14 @@ def _half_sizes(points: ContactPoints) -> np.ndarray:
 
 
 def _begins_deep(model: Model, points: ContactPoints, surface: Any, half: np.ndarray) -> np.ndarray:
-    """Whether points of its link are in the stop at q0, (c,) bool: what is built so, or held by joints, has none."""
-    links = np.asarray(points.links)
+    """Whether points of its link are in the stop at q0, and joints hold it there, (c,) bool."""
+    links, t = np.asarray(points.links), tree(model.topology)
+    slides = np.sum(np.asarray(t.dof_slide)[:, None] & np.asarray(t.dof_above_link, bool), axis=0)
     P = np.einsum("cij,cj->ci", reference_transforms(model)[links], np.c_[points.position, np.ones(len(links))])
     with jax.ensure_compile_time_eval():
         d = np.asarray(jax.vmap(surface.distance)(jnp.asarray(P, model.dtype)))
     deep = np.asarray(points.radius) - d > FREE * half
-    return np.array([np.any(deep[links == k]) for k in links])
+    return np.array([slides[k] < 2 and np.any(deep[links == k]) for k in links])
 
 
 def _tree_masses(model: Model) -> np.ndarray:

@@ -42,17 +42,17 @@ def machine() -> pbad.Model:
         return Body(name, 1.0, com, I, parent, position, rng.normal(size=4), joints, geoms)
 
     bodies = [
-        body("trunk", None, (0, 0, 0.15), Joint("free", name="float", spring_reference=(0, 0, 1, 1, 0, 0, 0), **feel)),
+        body("trunk", None, (0, 0, 0.25), Joint("free", name="float", spring_reference=(0, 0, 1, 1, 0, 0, 0), **feel)),
         body("thigh", 0, (0.3, 0, 0), Joint("ball", name="hip", anchor=(0.1, 0, 0), range=(0, 0.3),
                                             spring_reference=(1, 0, 0, 0), **feel)),
         body("shin", 1, (0, 0.3, 0), Joint("hinge", (0, 0.6, 0.8), "knee", (0.1, 0, 0), range=(-1, 0.2),
                                            spring_reference=-0.1, **feel)),
         body("cart", None, (2, 0, 0.15), Joint("slide", (0, 0.6, 0.8), "rail", range=(0.1, 1), **feel)),
         body("wheel", 3, (0.05, 0, 0.05), Joint("universal", name="hub", **feel)),
-        body("puck", None, (4, 0, 0.15), Joint("planar", name="table", **feel)),
+        body("puck", None, (4, 0, 0.25), Joint("planar", name="table", **feel)),
     ]  # fmt: skip
     clipped = {"control_range": (-0.5, 0.5), "bias": (0.1, -0.5, -0.2)}
-    q0 = np.r_[0, 0, 0.15, 1, 0, 0, 0, np.cos(0.3), np.sin(0.3), 0, 0, 0.3, 0, 0.1, -0.2, 0, 0, 0.1]
+    q0 = np.r_[0, 0, 0.25, 1, 0, 0, 0, np.cos(0.3), np.sin(0.3), 0, 0, 0.3, 0, 0.1, -0.2, 0, 0, 0.1]
     model = pbad.build_model(
         bodies,
         actuators=[
