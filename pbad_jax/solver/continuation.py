@@ -132,7 +132,7 @@ def _next_attempt(problem: Problem, settings: lm.Settings, s: State) -> State:
 
 def _judged(problem: Problem, s: State, attempt: lm.SolveState) -> lm.SolveState:
     """BRANCH instead of CONVERGED where the root is not on the branch that starts at h = 0."""
-    found = (attempt.status == Status.CONVERGED) & (s.status == lm.RUNNING) & problem.is_suspect(attempt.x)
+    found = (attempt.status == Status.CONVERGED) & (s.status == lm.RUNNING) & problem.is_suspect(attempt.x, attempt.J)
     on_branch = lambda problem, x, J: problem.is_on_branch(x, J)  # noqa: E731
     good = cond_if_any(found, _yes, on_branch, problem, attempt.x, attempt.J, takes_long=True)
     on_the_way = (s.h_done > 0) | (s.h < 1)

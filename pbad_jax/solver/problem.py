@@ -107,7 +107,7 @@ class Problem(Protocol):
         """
         ...
 
-    def is_suspect(self, x: Any) -> jax.Array:
+    def is_suspect(self, x: Any, J: Any) -> jax.Array:
         """Whether a root has to be asked `is_on_branch`, () bool; cheap."""
         ...
 

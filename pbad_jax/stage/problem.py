@@ -29,6 +29,7 @@ from pbad_jax.stage.start import StepStart
 
 LONGEST_TURN = 1.5  # rad that one Newton correction may turn a joint
 FAR_TURN = 0.1  # rad of a first guess
+SOFT = 0.5  # of what inertia alone would be
 STILL = 1e-6  # of the model's size, what counts as no motion
 ROUNDINGS = 4.0  # of q, in a correction that may be nothing else
 
@@ -198,11 +199,17 @@ class StageProblem:
             return jnp.zeros((), bool)
         return on_the_way | (self._guessed_turn() > branch.LARGE_TURN)
 
-    def is_suspect(self, x: jax.Array) -> jax.Array:
-        """Whether anything moves: what stays where it is grows out of the start, also on its head."""
+    def is_suspect(self, x: jax.Array, J) -> jax.Array:
+        """Whether a joint has turned far, or J is soft along the way: half of what inertia alone would be, or less."""
         if not self.has_branches:
             return jnp.zeros((), bool)
-        return self.way(x) > STILL * size_of(self.model, self.eq.dt)
+        delta = predictor.displacements(self.model, x).reshape(-1)
+        inertia = self.length(delta)
+        along = self.slope(operator.times(self.model, J, delta), delta)
+        soft = along < SOFT * (self.C[0][0] if len(self.C) == 1 else 1.0) * inertia**2
+        moves = inertia > STILL * size_of(self.model, self.eq.dt)
+        turns = jnp.where(tree(self.model.topology).dof_slide, 0.0, jnp.abs(delta.reshape(len(self.C), -1)))
+        return moves & (soft | jnp.any(turns >= branch.LARGE_TURN))
 
     def is_on_branch(self, x: jax.Array, J) -> jax.Array:
         """Whether J says that the root is connected with h = 0, and its turns can be counted."""
