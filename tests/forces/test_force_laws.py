@@ -95,7 +95,8 @@ def touching() -> forces.ContactPoints:
 
 def touch(surface: str, **how) -> forces.Contact:
     how = {"stiffness": 20.0, "smoothing": 0.4, "damping": 0.6, "stick_speed": 0.3, "points": touching()} | how
-    return forces.contact(creature(), SURFACES[surface](), **how)
+    force = forces.contact(creature(), SURFACES[surface](), **how)
+    return dataclasses.replace(force, half=8 * force.half)  # or most would be in the stop
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["u", "k"], meta_fields=["links"])
