@@ -19,10 +19,8 @@ from pbad_jax.solver.problem import Problem
 
 MEMORY = 10  # pairs of differences kept
 BACKTRACKS = 25  # of one line search
-ENOUGH, LONGER = (
-    1e-4,
-    1.5,
-)  # share of the decrease that the slope promises; and what the last length is tried with first
+ENOUGH = 1e-4  # of the decrease that the slope promises
+LONGER = 1.5  # times the last length, what is tried first
 STUCK = 2  # iterations in a row without any decrease: one with the memory, one along the gradient
 
 

@@ -98,13 +98,20 @@ def passes_through(model: Model, dt, start: StepStart, z: jax.Array) -> jax.Arra
     return passed(model, instant_at(model, start, q, v, f, dT / dt, start.time + dt, dt))
 
 
+def largest_turn(model: Model, moved: jax.Array) -> jax.Array:
+    """The largest angle, () rad, that a hinge or ball has turned in displacements (m,nv)."""
+    t = tree(model.topology)
+    turns = [jnp.zeros(1, moved.dtype), jnp.abs(moved[:, t.scalar_v[t.hinge[t.scalar_links]]]).reshape(-1)]
+    if t.balls.size:
+        turns.append(jnp.linalg.norm(moved[:, t.ball_v], axis=-1).reshape(-1))
+    return jnp.max(jnp.concatenate(turns))
+
+
 def turns_little(model: Model, z: jax.Array) -> jax.Array:
     """Whether all that moves are hinges and balls, each by less than LITTLE_TURN, () bool, of the increment z (nq,)."""
-    moved, t = manifold.difference(model, manifold.identity_increment(model), z), tree(model.topology)
-    turns = jnp.abs(moved)
-    if t.balls.size:
-        turns = turns.at[t.ball_v].set(jnp.linalg.norm(moved[t.ball_v], axis=-1, keepdims=True))
-    return jnp.all(turns < jnp.where(t.dof_slide, jnp.finfo(z.dtype).tiny, LITTLE_TURN))
+    moved = manifold.difference(model, manifold.identity_increment(model), z)
+    slides = jnp.any(moved[tree(model.topology).dof_slide] != 0)
+    return ~slides & (largest_turn(model, moved[None]) < LITTLE_TURN)
 
 
 def adds_energy(

@@ -203,13 +203,13 @@ class StageProblem:
         """Whether a joint has turned far, or J is soft along the way: half of what inertia alone would be, or less."""
         if not self.has_branches:
             return jnp.zeros((), bool)
-        delta = predictor.displacements(self.model, x).reshape(-1)
+        moved = predictor.displacements(self.model, x)
+        delta = moved.reshape(-1)
         inertia = self.length(delta)
         along = self.slope(operator.times(self.model, J, delta), delta)
         soft = along < SOFT * (self.C[0][0] if len(self.C) == 1 else 1.0) * inertia**2
         moves = inertia > STILL * size_of(self.model, self.eq.dt)
-        turns = jnp.where(tree(self.model.topology).dof_slide, 0.0, jnp.abs(delta.reshape(len(self.C), -1)))
-        return moves & (soft | jnp.any(turns >= branch.LARGE_TURN))
+        return moves & (soft | (branch.largest_turn(self.model, moved) >= branch.LARGE_TURN))
 
     def is_on_branch(self, x: jax.Array, J) -> jax.Array:
         """Whether J says that the root is connected with h = 0, and its turns can be counted."""

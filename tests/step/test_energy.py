@@ -8,6 +8,8 @@ from helpers import slow
 
 import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Joint, Site, forces
+from pbad_jax.kinematics import manifold
+from pbad_jax.stage.branch import largest_turn, turns_little
 
 pytestmark = pytest.mark.float64
 
@@ -163,3 +165,12 @@ def test_a_wider_margin_is_for_steps_that_are_blown():
     _, _, alone = lanes(model, "radau1", x[:, None], v[:, None], dt)
     _, _, beside = lanes(far, "radau1", x[:, None], v[:, None], dt)
     assert (alone != 0).sum() > 10 and np.mean(alone != beside) < 0.05
+
+
+def test_a_ball_turns_by_its_whole_rotation_vector():
+    """Three parts of 0.4 rad are 0.69 rad: far, for the tests of a root, where no part is."""
+    model = pbad.chain(2, joint="ball")
+    moved = jnp.asarray([[0.4, 0.4, 0.4, 0.0, 0.0, 0.1]])
+    assert abs(float(largest_turn(model, moved)) - 0.4 * np.sqrt(3)) < 1e-12
+    z = manifold.retract(model, manifold.identity_increment(model), 0.6 * moved[0])  # 0.42 rad, of 0.24 in each part
+    assert not turns_little(model, z)
