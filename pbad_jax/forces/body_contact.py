@@ -157,7 +157,7 @@ class BodyContact:
         d_0, n_0, _ = gap(jnp.zeros_like(d))
         depths = [self._reach - x for x in (d_0, side * d)]
         rate = -jnp.sum(n_0 * self._points(at.start.V), axis=(1, 2))
-        inside = (self.room > 0) & (depths[1] > self.room) & rests(self.width, depths, rate, at.dt)
+        inside = (depths[1] > self.room) & rests(self.width, depths, rate, at.dt)
         gains = gains_energy(self, model, at, n_in, side[:, None] * n[:, 0], depths, along)
         return on_another_side(way, n_in, n_out, jnp.min(self.radius, axis=-1)) | gains | jnp.any(inside)
 
@@ -201,8 +201,8 @@ class BodyContact:
 
     @property
     def room(self) -> jax.Array:
-        """(c,) m: so deep the axis of the thinner one is at the other's side. 0 where joints connect them."""
-        return jnp.where(self._held, 0.0, jnp.min(self.radius, axis=-1))
+        """(c,) m: so deep the axis of the thinner one is at the other's side. inf where joints connect them."""
+        return jnp.where(self._held, jnp.inf, jnp.min(self.radius, axis=-1))
 
     @property
     def _held(self) -> np.ndarray | jax.Array:

@@ -5,8 +5,8 @@ For a sphere of radius r about P (r = 0: a point), with d(P) the signed distance
     δ = r − d(P),  δ̇ = −n · V,   normal force  F n,  F = k ramp(δ) g(1 + χ δ̇),
 
 by the law of one_sided.py: C¹ forces, nothing pulls, and damping acts only under pressure (Hunt and Crossley). So soft
-a law carries what rests; what is small and fast it would let through. So it has a stop: from half the depth on at which
-the middle of one would be in the other, 1e4 times the stiffness more.
+a law carries what rests; what is small and fast it would let through. So it has a stop, one_sided.spring: from half of
+the depth on at which the middle of one would be in the other it is soon 1e4 times as stiff.
 Friction is lagged: with the elastic normal force N, the normal n and the touching point of the body all taken at the
 start of the step,
 

@@ -25,9 +25,9 @@ from pbad_jax.forces.regularised import ramp, smooth_positive_part
 ITERATIONS = 4  # of Newton's method for y
 BELOW = 4 / 27  # by which s exceeds g(s) at most
 STILL = 0.25  # of the law's width, by how much the first guess moves what lies still
-STOP = 1e4  # how many times as stiff what has used up its room is
+STOP = 1e4  # how many times as stiff is what has used up its room
 FREE = 0.5  # of the room, what the soft law has to itself
-SOFT = 0.125  # of the room, over which the stop comes in
+SOFT = 0.125  # of the room, after which it is
 
 
 class Tangent(NamedTuple):
@@ -61,16 +61,15 @@ def spring(law: Any, depth: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]
     """Energy, elastic force and its slope at depths (c,) of a law with stiffness and width, (c,).
 
     k ramp(δ), which is made for what rests. Where the law has a `room` (c,) m, the depth at which the middle of one is
-    in the other (0: nobody knows), it is STOP times as stiff from half of it on.
+    in the other (inf or 0: nobody knows), a parabola is added from half of it on, an eighth later STOP times as stiff.
     """
     k, room = law.stiffness, getattr(law, "room", None)
-    soft = ramp(depth, law.width)
+    energy, force, slope = ramp(depth, law.width)
     if room is not None:
-        known = room > 0
-        deep = jnp.where(known, depth - FREE * room, -1.0)
-        soft = tuple(a + STOP * b for a, b in zip(soft, ramp(deep, jnp.where(known, SOFT * room, 1.0))))
-    energy, force, slope = (k * x for x in soft)
-    return energy, force, slope
+        room = jnp.where(room > 0, room, jnp.inf)
+        y, stiff = jnp.maximum(depth - FREE * room, 0.0), STOP / (SOFT * room)
+        energy, force, slope = energy + stiff * y**3 / 6, force + stiff * y * y / 2, slope + stiff * y
+    return k * energy, k * force, k * slope
 
 
 def no_tangent(shape: tuple[int, ...], dtype) -> Tangent:

@@ -163,7 +163,7 @@ class ShapeContact:
         u = jnp.concatenate([u, jnp.stack([ones, ones, 0 * ones], axis=2)], axis=-1)
         reach, room, through = (x + self.margin[pair][:, None] for x in (found.reach, found.room, found.through))
         held = self._held(pair)[:, None]
-        room, through = jnp.where(held, 0.0, room), jnp.where(held, jnp.inf, through)
+        room, through = jnp.where(held, jnp.inf, room), jnp.where(held, jnp.inf, through)
         along = jnp.broadcast_to(links[:, None, [0, 1, 1]], (*u.shape[:2], 3))
         flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
         planes = Planes(jnp.repeat(pair, self.places), *map(flat, (along, u, reach, room, through)))
@@ -358,7 +358,7 @@ class _Met:
         along = small_sum(_gradient(end).reshape(len(end), -1) * (end - start).reshape(len(end), -1))
         depths = [self.reach - _distance(P) for P in (start, end)]
         rate = -small_sum((_gradient(start) * place(at.start.V, self.links, self.u)).reshape(len(end), -1))
-        inside = (self.room > 0) & (depths[1] > self.room) & rests(self.width, depths, rate, at.dt)
+        inside = (depths[1] > self.room) & rests(self.width, depths, rate, at.dt)
         return gains_energy(self, model, at, start[:, 2], end[:, 2], depths, along) | jnp.any(inside)
 
     def _normal(self, at: Instant) -> tuple[PointForces, Any]:

@@ -67,7 +67,7 @@ class Contact:
     turning: jax.Array | None = None  # (c,2) m, torsional and rolling friction
     at: str = "step"
     conservative: bool = False
-    half: jax.Array | None = None  # (c,) m, half the least size of what each point belongs to; 0: unknown
+    half: jax.Array | None = None  # (c,) m, half the least size of what each point belongs to; inf: unknown
     dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
@@ -179,7 +179,7 @@ def _presses_under(model: Model, c: Contact, at: Instant, under: jax.Array) -> j
     sides = (jnp.max(jnp.where(own[..., None], r + x, -jnp.inf), axis=1) for x in (off, -off))  # (b,3) each
     asked = jnp.all(jnp.concatenate([x >= 0 for x in sides], axis=1), axis=1) & (moment[:, 3] > 0) & under
     if c.half is not None:
-        asked &= jnp.any(own & (c.half > 0)[None], axis=1)
+        asked &= jnp.any(own & jnp.isfinite(c.half)[None], axis=1)
 
     # their centres: how deep, how fast
     centres = [matvec(T[bodies], u) for T in (at.start.T, at.T)]
@@ -262,7 +262,7 @@ def contact(
         turning=None if turning is None else leaf(turning),
         at=at,
         conservative=is_elastic(numbers, turning),
-        half=leaf(np.where(_begins_deep(model, points, ground, half), 0.0, half)),
+        half=leaf(np.where(_begins_deep(model, points, ground, half), np.inf, half)),
     )
 
 

@@ -15,6 +15,7 @@ from pbad_jax.model.model import Model
 from pbad_jax.stage import equation
 from pbad_jax.stage.equation import StageFields
 from pbad_jax.stage.start import StepStart, as_array, instant_at
+from pbad_jax.stage.work import power
 
 LARGE_TURN = 0.5  # rad a step from which roots may be so near one another that no matrix tells them apart
 LEANING = 0.1  # how far to the left of the axis an eigenvalue may be, where inertia alone has 2 ± 1.4i (radau(2))
@@ -134,7 +135,7 @@ def adds_energy(
     told = jnp.all(jnp.isfinite(U_0) & jnp.isfinite(U_1))
     U_0, U_1 = (jnp.where(told, U, 0.0) for U in (U_0, U_1))
     T_0, T_1 = kinetic_of(model, start.V.T, start.v), kinetic_of(model, transforms.velocity_field(model, f, v), v)
-    freed, driven = jnp.sum(U_0) - jnp.sum(U_1), jnp.sum(work[np.array(start.driven, int)])
+    freed, driven = jnp.sum(U_0) - jnp.sum(U_1), _driven(model, start, dt, st, work)
     gain = T_1 - T_0 - freed - driven
 
     # what is at stake in the step, and what rounding and the solver's tolerance leave unknown
@@ -146,3 +147,20 @@ def adds_energy(
     blown = jnp.any((U_0 > 0) & once) | jnp.any((U_1 > 0) & once)
     fall = 0.5 * transforms.total_mass(model) * jnp.sum((model.gravity * dt) ** 2) if settles else 0.0
     return told & (gain > jnp.where(blown, BLOW * (stake + fall), own_error * stake) + unknown)
+
+
+def _driven(model: Model, start: StepStart, dt, st: StageFields, work: jax.Array) -> jax.Array:
+    """The most that the forces which only quadratures tell of can have done, () J: by the stages, or by both ends.
+
+    At the stages a stiff servo that comes to rest in a step has done next to nothing; the mean force of both ends,
+    times the way, has all that a linear spring gives.
+    """
+    if not start.driven:
+        return jnp.zeros((), work.dtype)
+    which, last = np.array(start.driven), jax.tree.map(lambda x: x[-1], st)
+    way = manifold.difference(model, manifold.identity_increment(model), last.z), last.delta.T
+    begun = instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
+    ended = equation.end_instant(model, start, 1.0, st, dt)
+    mean = sum(power(model, at, "stages", start.driven, way) for at in (begun, ended)) / 2
+    at_stages = np.array([acts_at(model.forces[k]) == "stages" for k in which])
+    return jnp.sum(jnp.where(at_stages, jnp.maximum(work, mean)[which], work[which]))

@@ -396,8 +396,8 @@ def test_contact_at_the_corners_of_a_surface(surface):
         assert not normal[depth < -1e-4].any()
         ramp = soft_start(depth, 0.4)
         if force.room is not None:
-            room = np.maximum(np.asarray(force.room, float)[:2], 1e-9)
-            ramp = ramp + 1e4 * np.where(force.room[:2] > 0, soft_start(depth - room / 2, room / 8), 0.0)
+            room = np.asarray(force.room, float)[:2]
+            ramp = ramp + 1e4 * np.maximum(depth - room / 2, 0) ** 2 / (room / 4)
         if surface in ("height_field", "SignedDistance"):  # distances of first order
             assert np.all(normal[np.abs(depth) < 1e-6] < 1e-6)
         else:
@@ -755,5 +755,5 @@ def test_tree_residual_and_matrix_equal_the_dense_ones(topology):
         r, J, r_tree, J_tree, x = tree_and_dense(pbad.with_forces(model, *more), *args)
         assert_close(r_tree, r, 10 * TOL["twin"])
         assert_close(J_tree, J, 10 * TOL["twin"])
-        if not FLOAT32:
-            assert_close(x, np.linalg.solve(J, r), 1e-10)
+        if not FLOAT32:  # backward: the stop makes J stiff
+            assert np.all(np.abs(J @ x - r) < 1e-12 * (np.abs(J) @ np.abs(x) + np.abs(r)))

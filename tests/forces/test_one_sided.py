@@ -101,3 +101,30 @@ def test_nothing_pulls_and_nothing_is_infinite():
     assert np.all(f.force >= 0) and np.all(f.curving >= 0) and np.all(f.by_depth >= 0) and np.all(f.by_rate >= 0)
     far = depth < 0
     assert not np.any(np.where(far, f.modelled, 0.0))
+
+
+@pytest.mark.float64
+def test_the_stop_is_smooth_and_stiff_and_of_what_is_known():
+    """Energy, force and slope are one another's derivatives, below, in and beyond where it comes in."""
+    depth, rooms = jnp.linspace(-0.1, 0.4, 501), [0.2, jnp.inf, 0.0]
+
+    def law(room):
+        return types.SimpleNamespace(
+            **{k: jnp.asarray(x) for k, x in {"stiffness": 3.0, "width": 0.01, "room": room}.items()}
+        )
+
+    def part(k, room):
+        return jax.vmap(jax.value_and_grad(lambda x: one_sided.spring(law(room), x)[k]))(depth)
+
+    for room in rooms:
+        _, force, slope = one_sided.spring(law(room), depth)
+        np.testing.assert_allclose(part(0, room)[1], force, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(part(1, room)[1], slope, rtol=1e-12, atol=1e-9)
+        assert np.all(np.diff(force) >= 0) and jnp.isfinite(
+            jax.grad(lambda r: jnp.sum(part(1, r)[0]))(jnp.asarray(room))
+        )
+    soft = one_sided.spring(law(jnp.inf), depth)[1]
+    np.testing.assert_array_equal(soft, one_sided.spring(law(0.0), depth)[1])
+    stopped = one_sided.spring(law(0.2), depth)
+    assert np.all((stopped[1] == soft) == (np.asarray(depth) <= 0.1))
+    assert stopped[2][depth > 0.126].min() > 1e4 * 3.0

@@ -81,7 +81,7 @@ def machine() -> pbad.Model:
             q_index=((11, 12),), v_index=((9, 10),),
         ),
         forces.tendon_spring(model, [TENDON] * 2, stiffness=5.0, rest=[[0.5, 0.7], [-0.7, -0.5]], damping=0.3),
-        forces.tendon_friction(model, TENDON, 0.2, stick_speed=0.1),
+        forces.tendon_friction(model, TENDON, 2.0, stick_speed=0.5),
         forces.tendon_limit(model, [TENDON] * 2, [[0.5, 9.0], [-9.0, -0.5]], stiffness=50.0, width=0.1),
         forces.tendon_coupling(model, TENDON, {"knee": 1.0}, polynomial=(0, 0.7, 0.3, -0.2, 0.1), offset=(0.2, -0.3),
                                stiffness=3.0, damping=0.5),

@@ -174,3 +174,20 @@ def test_a_ball_turns_by_its_whole_rotation_vector():
     assert abs(float(largest_turn(model, moved)) - 0.4 * np.sqrt(3)) < 1e-12
     z = manifold.retract(model, manifold.identity_increment(model), 0.6 * moved[0])  # 0.42 rad, of 0.24 in each part
     assert not turns_little(model, z)
+
+
+@pytest.mark.parametrize("drive", ["servos", "PD drive"])
+def test_stiff_drives_of_balls_may_bring_them_to_rest(drive):
+    """Only quadratures tell of their work; of that at the stages little is left where a step ends at the target."""
+    model, rng, n = pbad.chain(2, joint="ball"), np.random.default_rng(0), 128
+    turned, v, dt = rng.uniform(-0.8, 0.8, (n, 6)), rng.normal(size=(n, 6)), np.full(n, 0.1)
+    if drive == "servos":
+        law = {"gain": 0.0, "bias": (0, -1e5, -1e3)}
+        axes = [(i, k) for i in range(2) for k in range(3)]
+        servos = [Actuator(f"joint{i}", name=f"{i}{k}", gear=np.eye(3)[k], **law) for i, k in axes]
+        model = pbad.with_actuators(model, *servos)
+    else:
+        model = pbad.with_forces(model, forces.pd_drive(model, None, 1e5, 1e3))
+    q = jax.vmap(lambda w: manifold.retract(model, model.q0, w))(jnp.asarray(turned))
+    *_, status = lanes(model, "radau1", q, v, dt, jnp.zeros(model.nu))
+    assert not status.any()
