@@ -110,18 +110,21 @@ def _telling(corners: np.ndarray, most: int) -> np.ndarray:
     """
     if len(corners) <= most:
         return corners
-    ways = _ways()
-    along = corners @ ways
-    whole, farthest = along.max(axis=0), along.argmax(axis=0)
+    ways = _ways()  # (3,WAYS); everything below is (.., corners), so that maxima run along memory
+    along = ways.T @ corners.T
+    farthest = along.argmax(axis=1)
+    whole = np.take_along_axis(along, farthest[:, None], axis=1)[:, 0]
     chosen = [int(farthest[0])]
+    reached = along[:, chosen[0]]
     while len(chosen) < most:
-        chosen.append(int(farthest[np.argmax(whole - along[chosen].max(axis=0))]))
+        chosen.append(int(farthest[np.argmax(whole - reached)]))
+        reached = np.maximum(reached, along[:, chosen[-1]])
     tried = [spread(corners, most), corners[chosen]]
     for _ in range(MOVES):
-        owner = (tried[-1] @ ways).argmax(axis=0)
-        middle = np.stack([ways[:, owner == i].sum(axis=1) for i in range(len(tried[-1]))], axis=1)
-        tried.append(corners[np.unique((corners @ middle).argmax(axis=0))])
-    return min(tried, key=lambda some: np.max(whole - (some @ ways).max(axis=0)))
+        owner = (ways.T @ tried[-1].T).argmax(axis=1)
+        middle = np.stack([ways[:, owner == i].sum(axis=1) for i in range(len(tried[-1]))])
+        tried.append(corners[np.unique((middle @ corners.T).argmax(axis=1))])
+    return min(tried, key=lambda some: np.max(whole - (ways.T @ some.T).max(axis=1)))
 
 
 def _ways() -> np.ndarray:
