@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from force_cases import creature, random_point
+from helpers import slow, thorough
 from test_force_laws import made
 
 import pbad_jax as pbad
@@ -87,6 +88,10 @@ def truth(group: str):
     return ends(group, "radau3", FINE)
 
 
+CASES = [(group, scheme) for scheme in STEPS for group in GROUPS]
+SLOW = {("alone", "dirk3"), ("links", "dirk3"), ("joints", "dirk4"), ("joints", "radau2")}
+
+
 def errors(group: str, scheme: str, n: int) -> np.ndarray:
     """Largest error of q and of v with every force, (2, forces)."""
     (q, v, failed), (q_1, v_1, failed_1) = ends(group, scheme, n), truth(group)
@@ -95,8 +100,7 @@ def errors(group: str, scheme: str, n: int) -> np.ndarray:
     return np.stack([np.abs(off).max(axis=1), np.abs(v - v_1).max(axis=1)])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("group, scheme", [(g, s) for s in STEPS for g in GROUPS])
+@pytest.mark.parametrize("group, scheme", [slow(*c) if c in SLOW else thorough(*c) for c in CASES])
 def test_order_with_every_force(group, scheme):
     n = STEPS[scheme]
     found = [errors(group, scheme, k) for k in (n, 2 * n)]

@@ -294,7 +294,7 @@ def test_a_stack_stands_as_in_mujoco():
 
 
 @pytest.mark.float64
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_ten_boxes_on_one_another_stand_as_in_mujoco():
     """For 10 s at dt 0.02: no step in parts, none that gains energy, at rest, within 2 mm of where MuJoCo's rest.
 

@@ -79,7 +79,7 @@ def test_the_states_along_trajectories_of_one_lane_and_of_many():
         (pendulum, "radau1"),
         slow(pendulum, "dirk2"),
         slow(limb, "radau2"),
-        slow(limb, "variational"),
+        thorough(limb, "variational"),
         thorough(limb, "dirk3"),
         thorough(limb, "radau1"),
         thorough(limb, "legendre2"),

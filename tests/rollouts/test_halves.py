@@ -55,7 +55,7 @@ def second_half(tree):
 
 
 @pytest.mark.parametrize(
-    "scheme", ["radau2", slow("legendre3"), slow("dirk2"), thorough("legendre2"), thorough("radau3")]
+    "scheme", ["radau2", slow("legendre3"), thorough("dirk2"), thorough("legendre2"), thorough("radau3")]
 )
 def test_of_many_lanes(scheme, tmp_path):
     """Through `states_of`, also of a trajectory that was cut, or saved; a lane that had failed stays FROZEN."""

@@ -67,7 +67,7 @@ def test_origins_change_nothing():
     assert error(transforms.velocity_field(model, g, v), transforms.velocity_field(model, f, v)) < 1e-13
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_far_apart_balls_come_to_rest_on_the_ground():
     """As one does at the origin: at the same height, pressed by their weights."""
     sphere = pbad.Geom("sphere", (0.1,))

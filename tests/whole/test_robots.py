@@ -303,7 +303,7 @@ def test_two_humanoids_in_a_tangle_come_to_rest():
     assert max(overlaps) < 2e-3
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_ball_lies_in_the_shadow_hand():
     """Fingers half closed by their servos, 10 s at 0.02: no step fails, nothing is deeper than 1 mm in anything, and
     the ball ends within 0.5 mm of where it does by MuJoCo's steps of 0.002. 153 pairs of shapes could touch.
