@@ -48,7 +48,7 @@ _CHILDREN = {
     "link": {"inertial", "visual", "collision"},
     "joint": {"origin", "parent", "child", "axis", "dynamics", "limit", "mimic"},
     "inertial": {"origin", "mass", "inertia"},
-    "collision": {"origin", "geometry"},
+    "collision": {"origin", "geometry", "material"},
 }
 # elements without physics: counted in the report
 _IGNORED = {
