@@ -9,7 +9,6 @@ has its P_b given. Soft: `gap` says by how much; stiffness is mass/time_constant
 """
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -20,16 +19,13 @@ from pbad_jax.errors import ModelError
 from pbad_jax.forces.force import Instant, Load, PointForces, each_link, place
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import small_sum
 from pbad_jax.model import joints
 from pbad_jax.model.model import Model, check_model
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["u", "stiffness", "damping"],
-    meta_fields=["links", "at", "conservative"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Attachment:
     """Pairs of generalised points on two links, held together; made by `connect` and `weld`.
@@ -43,9 +39,9 @@ class Attachment:
     u: jax.Array  # (c,2,4)
     stiffness: jax.Array  # (c,) N/m, or N m for directions
     damping: jax.Array  # (c,) N s/m
-    links: tuple[tuple[int, int], ...]
-    at: str = "stages"
-    conservative: bool = False
+    links: tuple[tuple[int, int], ...] = dataclasses.field(metadata=STATIC)
+    at: str = dataclasses.field(default="stages", metadata=STATIC)
+    conservative: bool = dataclasses.field(default=False, metadata=STATIC)
     dissipates = True
 
     def gap(self, model: Model, at: Instant) -> jax.Array:
@@ -72,11 +68,7 @@ class Attachment:
         return "Attachment", " and ".join(_body(model, link) for link in self.links[0])
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["u", "target", "stiffness", "damping"],
-    meta_fields=["links", "at", "conservative"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Anchor:
     """The same with one side fixed in the world at `target`; made by `connect` and `weld`.
@@ -91,9 +83,9 @@ class Anchor:
     target: jax.Array  # (c,3) m, or directions
     stiffness: jax.Array  # (c,)
     damping: jax.Array  # (c,)
-    links: tuple[int, ...]
-    at: str = "stages"
-    conservative: bool = False
+    links: tuple[int, ...] = dataclasses.field(metadata=STATIC)
+    at: str = dataclasses.field(default="stages", metadata=STATIC)
+    conservative: bool = dataclasses.field(default=False, metadata=STATIC)
     dissipates = True
 
     def gap(self, model: Model, at: Instant) -> jax.Array:

@@ -20,7 +20,6 @@ There is one point for every pair of shapes. Of many pairs `most` take part in a
 """
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,6 +52,7 @@ from pbad_jax.forces.one_sided import spring
 from pbad_jax.forces.pairs import checked_pairs, lighter_masses, of_one_tree
 from pbad_jax.forces.passing import crossing, gains_energy, on_another_side, rests
 from pbad_jax.forces.surfaces import safe_norm
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.model import Model, check_model
 
@@ -61,11 +61,7 @@ ROUND = ("sphere", "capsule")
 OF_A_PAIR = ("u", "radius", "stiffness", "width", "damping", "friction", "turning")
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["u", "radius", "stiffness", "width", "damping", "friction", "stick_speed", "turning"],
-    meta_fields=["links", "at", "conservative", "most", "held"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class BodyContact:
     """Contact of c pairs of spheres or capsules; see the module. Made by `body_contact`. It couples links.
@@ -83,12 +79,13 @@ class BodyContact:
     damping: jax.Array  # (c,) χ, s/m
     friction: jax.Array  # (c,) μ
     stick_speed: jax.Array  # () m/s
-    links: Any  # c tuples of four; during a step also (c,4) int
+    links: Any = dataclasses.field(metadata=STATIC)  # c tuples of four; during a step also (c,4) int
     turning: jax.Array | None = None  # (c,2) m, torsional and rolling friction
-    at: str = "step"
-    conservative: bool = False
-    most: int | None = None  # pairs at a time; None: all
-    held: Any = ()  # c bools, whether joints connect the bodies; (): none; during a step also (c,) bool
+    at: str = dataclasses.field(default="step", metadata=STATIC)
+    conservative: bool = dataclasses.field(default=False, metadata=STATIC)
+    most: int | None = dataclasses.field(default=None, metadata=STATIC)  # pairs at a time; None: all
+    # c bools, whether joints connect the bodies; (): none; during a step also (c,) bool
+    held: Any = dataclasses.field(default=(), metadata=STATIC)
     dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:

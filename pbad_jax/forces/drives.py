@@ -11,7 +11,6 @@ All are implicit in position and velocity; where f or τ is clipped its derivati
 """
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -27,16 +26,13 @@ from pbad_jax.kinematics.manifold import difference
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
 from pbad_jax.math.precision import made_once
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import matvec, take, transpose
 from pbad_jax.model.joints import BALL, JOINTS, JointInfo
 from pbad_jax.model.model import Model, check_model
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["gear", "gain", "bias", "control_range", "force_range"],
-    meta_fields=["u_index", "q_index", "v_index"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Actuation:
     """Actuators of single hinges and slides: n of them, each with its control u[u_index].
@@ -53,9 +49,9 @@ class Actuation:
     bias: jax.Array  # (n,3)
     control_range: jax.Array  # (n,2), ±inf = unlimited
     force_range: jax.Array  # (n,2)
-    u_index: tuple[int, ...]
-    q_index: tuple[int, ...]
-    v_index: tuple[int, ...]
+    u_index: tuple[int, ...] = dataclasses.field(metadata=STATIC)
+    q_index: tuple[int, ...] = dataclasses.field(metadata=STATIC)
+    v_index: tuple[int, ...] = dataclasses.field(metadata=STATIC)
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its diagonal derivatives."""
@@ -86,11 +82,7 @@ class Actuation:
         return "Actuation", f"by {len(self.u_index)} actuators"
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["gear", "gain", "bias", "control_range", "force_range"],
-    meta_fields=["u_index", "joints"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class VectorActuation:
     """Actuators of joints with several degrees of freedom: n of them, each with its control u[u_index].
@@ -110,8 +102,9 @@ class VectorActuation:
     bias: jax.Array  # (n,3)
     control_range: jax.Array  # (n,2), ±inf = unlimited
     force_range: jax.Array  # (n,2)
-    u_index: tuple[int, ...]
-    joints: tuple[tuple[str, int, int, bool], ...]  # type, first index in q, in v, whether in the parent's axes
+    u_index: tuple[int, ...] = dataclasses.field(metadata=STATIC)
+    # type, first index in q, in v, whether in the parent's axes
+    joints: tuple[tuple[str, int, int, bool], ...] = dataclasses.field(metadata=STATIC)
 
     @property
     def couples_joints(self) -> bool:
@@ -234,11 +227,7 @@ def _slots(which: tuple[tuple[str, int, int, bool], ...]) -> _Slots:
 # --- without a control -------------------------------------------------------------------------------------
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["kp", "kd", "target", "force_limit"],
-    meta_fields=["q_index", "v_index"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class PDDrive:
     """τ = clip(−kp d − kd v) of k degrees of freedom, d from `target` to q, a rotation vector on balls.
@@ -256,8 +245,8 @@ class PDDrive:
     kd: jax.Array  # (k,) N s/m or N m s/rad
     target: jax.Array  # (kq,) rad, m, quaternions (w,x,y,z) of any length
     force_limit: jax.Array  # (k,) N or N m, inf = unlimited
-    q_index: tuple[int, ...]  # of the target in q
-    v_index: tuple[int, ...]  # of the degrees of freedom in v
+    q_index: tuple[int, ...] = dataclasses.field(metadata=STATIC)  # of the target in q
+    v_index: tuple[int, ...] = dataclasses.field(metadata=STATIC)  # of the degrees of freedom in v
     couples_joints: ClassVar[bool] = False  # its matrices are blocks of the balls
 
     def load(self, model: Model, at: Instant) -> Load:
@@ -389,7 +378,7 @@ def _target(x, which: list[JointInfo], size: int) -> np.ndarray:
     return x
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["tau"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class JointForce:
     """A constant generalised force; a leaf, so it can be learnt, or set anew at every step.

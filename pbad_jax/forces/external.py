@@ -1,7 +1,6 @@
 """External forces and torques on a named body."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +9,11 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.force import Instant, Load, point_forces
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.model.model import Model, check_model
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["u", "force", "torque"], meta_fields=["links", "frame", "at"]
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Wrench:
     """A force and a torque on one body, in the world's axes or turning with the body; leaves, so they can be learnt.
@@ -30,9 +28,9 @@ class Wrench:
     u: jax.Array  # (1,4,4) the point (p, 1) and three directions (e, 0)
     force: jax.Array  # (3,) N
     torque: jax.Array  # (3,) N m
-    links: tuple[int]
-    frame: str = "world"
-    at: str = "stages"
+    links: tuple[int] = dataclasses.field(metadata=STATIC)
+    frame: str = dataclasses.field(default="world", metadata=STATIC)
+    at: str = dataclasses.field(default="stages", metadata=STATIC)
 
     def load(self, model: Model, at: Instant) -> Load:
         """The torque as a couple at three directions e: Σ e × (½ τ × e) = τ."""

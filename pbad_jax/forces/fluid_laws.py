@@ -1,7 +1,6 @@
 """Fluid around the bodies: linear drag, resistive drag of slender links, MuJoCo's inertia boxes. None depends on dt."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +9,7 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.force import Instant, Load, PointForces, each_link, place, point_forces
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.math.small import identity_like, small_sum
 from pbad_jax.model.model import Model, check_model
@@ -27,7 +27,7 @@ def mass_pull(model: Model, weight: jax.Array, W: jax.Array) -> tuple[PointForce
     return PointForces(tuple(range(n)), u, -jnp.einsum("lkj,laj->lka", M, W)), slope
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["rate"], meta_fields=["at"])
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Drag:
     """Linear drag in proportion to mass: a force −c ρ Ṗ on every point, c = `rate` (1/s).
@@ -40,7 +40,7 @@ class Drag:
     """
 
     rate: jax.Array  # () 1/s
-    at: str = "stages"
+    at: str = dataclasses.field(default="stages", metadata=STATIC)
     dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
@@ -69,9 +69,7 @@ def drag(rate: float) -> Drag:
     return Drag(jnp.asarray(checks.at_least_zero(rate, "rate of drag", "or it makes energy")))
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["u", "length", "normal", "tangential"], meta_fields=["links", "at"]
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Fluid:
     """Resistive drag of slender links: per length, −c_n on the velocity across the link and −c_t along it.
@@ -88,8 +86,8 @@ class Fluid:
     length: jax.Array  # (c,) m
     normal: jax.Array  # () N s/m² per metre of rod
     tangential: jax.Array  # ()
-    links: tuple[int, ...]
-    at: str = "stages"
+    links: tuple[int, ...] = dataclasses.field(metadata=STATIC)
+    at: str = dataclasses.field(default="stages", metadata=STATIC)
     dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
@@ -155,11 +153,7 @@ def fluid(model: Model, normal: float = 2.0, tangential: float = 1.0, *, bodies=
     return Fluid(leaf(u), leaf(length), leaf(c_n), leaf(c_t), tuple(links))
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["u", "size", "density", "viscosity", "wind"],
-    meta_fields=["links", "at"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class InertiaBoxes:
     """MuJoCo's fluid model for files with density and viscosity: every body as the box of its inertia.
@@ -177,8 +171,8 @@ class InertiaBoxes:
     density: jax.Array  # () kg/m³
     viscosity: jax.Array  # () Pa s
     wind: jax.Array  # (3,) m/s
-    links: tuple[int, ...]
-    at: str = "stages"
+    links: tuple[int, ...] = dataclasses.field(metadata=STATIC)
+    at: str = dataclasses.field(default="stages", metadata=STATIC)
 
     def load(self, model: Model, at: Instant) -> Load:
         """By autodiff of the law of one box."""

@@ -21,7 +21,6 @@ contact would let high orders make energy.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -30,6 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import ModelError
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import small_sum
 from pbad_jax.model.model import Model, check_model
 
@@ -65,11 +65,7 @@ class Start(NamedTuple):
     near: Any = None  # of a force: what it found near then, see `Force.near`; of all: a tuple; None: not looked for
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["q", "v", "T", "V", "time", "control", "start", "dt", "guide"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Instant:
     """Where a force is evaluated: one instant of one lane.
@@ -95,11 +91,7 @@ def instant(q, v, T, V, time, control) -> Instant:
     return Instant(q, v, T, V, time, control, Start(q, v, T, V), jnp.ones((), q.dtype))
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["u", "force", "df_dP", "df_dV", "modelled", "curving", "where"],
-    meta_fields=["links"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class PointForces:
     """Forces at c clusters of n points each; within a cluster every force may depend on every point.
@@ -123,7 +115,7 @@ class PointForces:
                [-0., -0., -3.]], dtype=float64))
     """
 
-    links: tuple
+    links: tuple = dataclasses.field(metadata=STATIC)
     u: jax.Array
     force: jax.Array
     df_dP: jax.Array | None = None

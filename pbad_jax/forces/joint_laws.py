@@ -1,7 +1,6 @@
 """Forces in the joints, and gravity."""
 
 import dataclasses
-import functools
 from typing import ClassVar
 
 import jax
@@ -14,11 +13,12 @@ from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb
 from pbad_jax.kinematics.manifold import difference
 from pbad_jax.kinematics.tree import ball_blocks, tree
 from pbad_jax.math import rotations
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import identity_like, matmul, matvec, small_sum
 from pbad_jax.model.model import Model
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Gravity:
     """Uniform gravity, `model.gravity` (m/s²): Q = −Σ_l g · ∫ρ P. Linear in T, so it has no curvature.
@@ -41,7 +41,7 @@ class Gravity:
         return "Gravity", "all bodies"
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["stiffness", "rest"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class JointSpring:
     """Linear springs, Q = ½ Σ k_x d_x², with d the rotation vector (ball) or difference from `rest` to q.
@@ -80,7 +80,7 @@ def difference_slope(model: Model, weight: jax.Array, d: jax.Array) -> jax.Array
     return ball_blocks(model, weight, blocks)
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["coefficient"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class JointDamping:
     """Linear joint damping, τ = −d v; independent of dt.
@@ -103,7 +103,7 @@ class JointDamping:
         return "JointDamping", dofs(self.coefficient)
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["loss", "stick_speed"], meta_fields=["at"])
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class JointFriction:
     """Dry friction, τ = −f v/√(v² + s²): f above the stick speed s, viscous below; independent of dt.
@@ -118,7 +118,7 @@ class JointFriction:
 
     loss: jax.Array  # (nv,) N or N m
     stick_speed: jax.Array  # (nv,) m/s or rad/s
-    at: str = "step"
+    at: str = dataclasses.field(default="step", metadata=STATIC)
     dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
@@ -139,11 +139,7 @@ class JointFriction:
         return "JointFriction", dofs(self.loss)
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["range", "angle", "stiffness", "width", "damping"],
-    meta_fields=["at", "conservative"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class JointLimit:
     """Soft ends of the joints' ranges: k ramp(x) g(1 + χ ẋ) for an excess x; ramp and g as in regularised.py.
@@ -161,8 +157,8 @@ class JointLimit:
     stiffness: jax.Array  # (nv,) N/m or N m/rad
     width: jax.Array  # (nv,) m or rad, of the smooth start
     damping: jax.Array  # (nv,) χ, s/m or s/rad
-    at: str = "step"
-    conservative: bool = False
+    at: str = dataclasses.field(default="step", metadata=STATIC)
+    conservative: bool = dataclasses.field(default=False, metadata=STATIC)
     couples_joints: ClassVar[bool] = False  # its matrices are blocks of the balls
     dissipates = True
 
@@ -251,11 +247,7 @@ def quartic(c: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array
     return value, slope, 2 * c[:, 2] + x * (6 * c[:, 3] + x * 12 * c[:, 4])
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["offset", "polynomial", "stiffness", "damping"],
-    meta_fields=["q_index", "v_index", "at", "conservative"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class JointCoupling:
     """A stiff spring between two hinges or slides: gap = q₁ − o₁ − Σ_k c_k (q₂ − o₂)^k.
@@ -282,10 +274,10 @@ class JointCoupling:
     polynomial: jax.Array  # (e,5)
     stiffness: jax.Array  # (e,)
     damping: jax.Array  # (e,)
-    q_index: tuple[tuple[int, int], ...]
-    v_index: tuple[tuple[int, int], ...]
-    at: str = "stages"
-    conservative: bool = False
+    q_index: tuple[tuple[int, int], ...] = dataclasses.field(metadata=STATIC)
+    v_index: tuple[tuple[int, int], ...] = dataclasses.field(metadata=STATIC)
+    at: str = dataclasses.field(default="stages", metadata=STATIC)
+    conservative: bool = dataclasses.field(default=False, metadata=STATIC)
     dissipates = True
 
     def gap(self, model: Model, at: Instant) -> jax.Array:

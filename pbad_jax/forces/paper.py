@@ -15,10 +15,11 @@ from pbad_jax.forces import surfaces
 from pbad_jax.forces.contact_points import ContactPoints, check_points, contact_points
 from pbad_jax.forces.fluid_laws import mass_pull
 from pbad_jax.forces.force import Instant, Load, PointForces, place
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.model.model import Model, check_model
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["D"], meta_fields=["at"])
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class PaperDrag:
     """Q = D ∫ρ ‖(P_{k+1} − P_k)/dt‖², appendix A: D/dt² (I(q,q) − 2 I(q,q_k) + I(q_k,q_k)).
@@ -29,7 +30,7 @@ class PaperDrag:
     """
 
     D: jax.Array  # () s
-    at: str = "stages"
+    at: str = dataclasses.field(default="stages", metadata=STATIC)
 
     def load(self, model: Model, at: Instant) -> Load:
         """The field 2D/dt² (T − T_k) M."""
@@ -37,11 +38,7 @@ class PaperDrag:
         return Load(point_forces=(dataclasses.replace(p, df_dP=slope),))
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["surface", "u", "radius", "D1", "D2"],
-    meta_fields=["links", "at", "conservative"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class PaperContact:
     """Q = D₁ d² + D₂ d² ‖Π (P_{k+1} − P_k)/dt‖², with the depth d and the projection Π on the tangents at P_{k+1}.
@@ -56,9 +53,9 @@ class PaperContact:
     radius: jax.Array  # (c,) m
     D1: jax.Array  # () N/m
     D2: jax.Array  # () N s²/m³
-    links: tuple[int, ...]
-    at: str = "stages"
-    conservative: bool = False
+    links: tuple[int, ...] = dataclasses.field(metadata=STATIC)
+    at: str = dataclasses.field(default="stages", metadata=STATIC)
+    conservative: bool = dataclasses.field(default=False, metadata=STATIC)
 
     def load(self, model: Model, at: Instant) -> Load:
         """Minus the gradient of Q and its slope, by autodiff of Q at one point."""

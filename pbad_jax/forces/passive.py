@@ -1,7 +1,6 @@
 """Gravity compensation, and springs and dampers of higher degree."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -13,11 +12,12 @@ from pbad_jax.errors import ModelError
 from pbad_jax.forces.drives import chosen
 from pbad_jax.forces.force import Instant, Load, dofs
 from pbad_jax.kinematics.tree import tree
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import matvec
 from pbad_jax.model.model import Model, check_model
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["share"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class GravityCompensation:
     """A share of the weight of some links, carried by a force against gravity; made by `gravity_compensation`.
@@ -62,9 +62,7 @@ def gravity_compensation(model: Model, share: Mapping[str, float]) -> GravityCom
     return GravityCompensation(checks.leaf(model.dtype)(out))
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["stiffness", "rest", "damping"], meta_fields=["conservative"]
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class JointPolynomial:
     """What springs and dampers have beyond their linear part, τ = −p₁ x² − p₂ x³ − d₁ v|v| − d₂ v³, as MuJoCo's.
@@ -80,7 +78,7 @@ class JointPolynomial:
     stiffness: jax.Array  # (nv,2) p₁, p₂: N/m², N/m³ or N m/rad², N m/rad³
     rest: jax.Array  # (nv,) rad or m
     damping: jax.Array  # (nv,2) d₁, d₂: N s²/m², N s³/m³ or N m s²/rad², N m s³/rad³
-    conservative: bool = False
+    conservative: bool = dataclasses.field(default=False, metadata=STATIC)
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its diagonal slopes."""

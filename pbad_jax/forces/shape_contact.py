@@ -59,6 +59,7 @@ from pbad_jax.forces.one_sided import spring
 from pbad_jax.forces.pairs import lighter_masses, of_one_tree
 from pbad_jax.forces.passing import gains_energy, middles_cross, rests
 from pbad_jax.math import rotations
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import matmul, matvec, small_sum, transpose
 from pbad_jax.math.spatial import compose
 from pbad_jax.model.model import Model
@@ -83,14 +84,7 @@ class Planes(NamedTuple):
     through: jax.Array  # (c,) m, how deep the middles of both meet
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[
-        *("points", "axes", "radius", "frame", "margin"),
-        *("stiffness", "width", "damping", "friction", "stick_speed", "turning"),
-    ],
-    meta_fields=["links", "pairs", "most", "places", "held", "at", "conservative"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class ShapeContact:
     """Contact of c pairs of g shapes; see the module. Made by `contact_between`. It couples links.
@@ -113,14 +107,15 @@ class ShapeContact:
     damping: jax.Array  # (c,) χ, s/m
     friction: jax.Array  # (c,) μ
     stick_speed: jax.Array  # () m/s
-    links: tuple[int, ...]  # of every shape
-    pairs: tuple[tuple[int, int], ...]  # of shapes, the flatter one last
-    most: int  # pairs and places at a time
-    places: int  # of every pair, 1 or CORNERS
-    held: tuple[bool, ...]  # of every pair, whether joints connect them: then nothing is known of `room`
+    links: tuple[int, ...] = dataclasses.field(metadata=STATIC)  # of every shape
+    pairs: tuple[tuple[int, int], ...] = dataclasses.field(metadata=STATIC)  # of shapes, the flatter one last
+    most: int = dataclasses.field(metadata=STATIC)  # pairs and places at a time
+    places: int = dataclasses.field(metadata=STATIC)  # of every pair, 1 or CORNERS
+    # of every pair, whether joints connect them: then nothing is known of `room`
+    held: tuple[bool, ...] = dataclasses.field(metadata=STATIC)
     turning: jax.Array | None = None  # (c,2) m, torsional and rolling friction
-    at: str = "step"
-    conservative: bool = False
+    at: str = dataclasses.field(default="step", metadata=STATIC)
+    conservative: bool = dataclasses.field(default=False, metadata=STATIC)
     dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:

@@ -1,7 +1,6 @@
 """Actuators on sites: a force and a torque in a site's axes, such as rotors and jets."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -9,16 +8,13 @@ import numpy as np
 
 from pbad_jax.forces.force import Instant, Load, place, point_forces
 from pbad_jax.kinematics import transforms
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.model import Model
 from pbad_jax.model.sites import Site
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["u", "gear", "gain", "bias", "control_range", "force_range"],
-    meta_fields=["u_index", "links"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class SiteActuation:
     """f = clip(gain clip(u) + bias · (1, 0, s)) times a gear, n of them; s = gear · (velocity, angular velocity).
@@ -38,8 +34,8 @@ class SiteActuation:
     bias: jax.Array  # (n,3) force, force by length (there is none), force by speed
     control_range: jax.Array  # (n,2), ±inf = unlimited
     force_range: jax.Array  # (n,2)
-    u_index: tuple[int, ...]
-    links: tuple[int, ...]
+    u_index: tuple[int, ...] = dataclasses.field(metadata=STATIC)
+    links: tuple[int, ...] = dataclasses.field(metadata=STATIC)
 
     def load(self, model: Model, at: Instant) -> Load:
         """The forces at the points; slopes by autodiff of the law of one actuator."""

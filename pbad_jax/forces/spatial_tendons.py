@@ -5,7 +5,6 @@ couples links; its slopes are autodiff of the law of one tendon. There is no wra
 """
 
 import dataclasses
-import functools
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,21 +21,22 @@ from pbad_jax.forces.one_sided import excesses, one_sided
 from pbad_jax.forces.regularised import ramp
 from pbad_jax.forces.surfaces import safe_norm
 from pbad_jax.kinematics import transforms
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.model.model import Model, check_model
 from pbad_jax.model.sites import Site
 
 Path = Sequence[Any]  # names of sites or Sites; a number begins a branch beyond a pulley of that divisor
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["u", "weight"], meta_fields=["links", "in_world"])
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Course:
     """Where c tendons run; made by `course`. Shorter ones stay at their last point."""
 
     u: jax.Array  # (c,n,4) points (p, 1) in their links' frames, m; those in the world as they are
     weight: jax.Array  # (c,n-1) of every piece, 0 between branches
-    links: tuple[tuple[int, ...], ...]  # of every point; of those in the world any
-    in_world: tuple[tuple[bool, ...], ...]
+    links: tuple[tuple[int, ...], ...] = dataclasses.field(metadata=STATIC)  # of every point; of those in the world any
+    in_world: tuple[tuple[bool, ...], ...] = dataclasses.field(metadata=STATIC)
 
     @property
     def still(self) -> np.ndarray:
@@ -73,11 +73,7 @@ def _pulled(at: Instant, course: Course, law: Callable, *parameters) -> Load:
     return point_forces(at, course.links, course.u, forces, course.u, course.weight, still, *parameters)
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["course", "stiffness", "rest", "damping"],
-    meta_fields=["conservative"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class SpatialTendonSpring:
     """Springs and dampers, f = −k x − d ℓ̇, x by how much ℓ is beyond the range `rest`; by `spatial_tendon_spring`.
@@ -92,7 +88,7 @@ class SpatialTendonSpring:
     stiffness: jax.Array  # (c,) N/m
     rest: jax.Array  # (c,2) m, where the spring is slack
     damping: jax.Array  # (c,) N s/m
-    conservative: bool = False
+    conservative: bool = dataclasses.field(default=False, metadata=STATIC)
     dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
@@ -122,11 +118,7 @@ class _End(NamedTuple):
     damping: jax.Array
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["course", "range", "stiffness", "width", "damping"],
-    meta_fields=["at", "conservative"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class SpatialTendonLimit:
     """Soft ends of the lengths' ranges, by the law of `JointLimit`; by `spatial_tendon_limit`.
@@ -142,8 +134,8 @@ class SpatialTendonLimit:
     stiffness: jax.Array  # (c,) N/m
     width: jax.Array  # (c,) m, of the smooth start
     damping: jax.Array  # (c,) χ, s/m
-    at: str = "step"
-    conservative: bool = False
+    at: str = dataclasses.field(default="step", metadata=STATIC)
+    conservative: bool = dataclasses.field(default=False, metadata=STATIC)
     dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
@@ -166,11 +158,7 @@ def _ends(length, rate, bounds, stiffness, width, damping) -> jax.Array:
     return pushes[0] + pushes[1]
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["course", "gear", "gain", "bias", "control_range", "force_range"],
-    meta_fields=["u_index"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class SpatialTendonActuation:
     """Actuators of spatial tendons, by the law of drives.py with the lengths g ℓ; by `Actuator(path, name)`.
@@ -187,7 +175,7 @@ class SpatialTendonActuation:
     bias: jax.Array  # (n,3)
     control_range: jax.Array  # (n,2), ±inf = unlimited
     force_range: jax.Array  # (n,2)
-    u_index: tuple[int, ...]
+    u_index: tuple[int, ...] = dataclasses.field(metadata=STATIC)
 
     def load(self, model: Model, at: Instant) -> Load:
         """Forces at the points."""

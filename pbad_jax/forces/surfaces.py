@@ -6,7 +6,6 @@ numbers. A surface of one's own is any pytree with `distance`, twice differentia
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from pbad_jax.checks import array, number, vector
 from pbad_jax.errors import ModelError
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.math.small import small_sum
 
@@ -39,7 +39,7 @@ def safe_norm(x: jax.Array) -> jax.Array:
     return jnp.where(small, 0.0, jnp.sqrt(jnp.where(small, 1.0, square)))
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["normal", "offset"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Plane:
     """A half-space: n · P ≤ offset is inside. `normal` (3,) unit, `offset` () m."""
@@ -52,7 +52,7 @@ class Plane:
         return self.normal @ P - self.offset
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["center", "radius"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Sphere:
     """A sphere: `center` (3,) m, `radius` () m."""
@@ -70,7 +70,7 @@ class Sphere:
         return self.radius
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["ends", "radius"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Capsule:
     """A capsule: `ends` (2,3) m of its axis, `radius` () m."""
@@ -90,9 +90,7 @@ class Capsule:
         return self.radius
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["position", "rotation", "half", "round"], meta_fields=[]
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Box:
     """A box with rounded edges: `position` (3,) m, `rotation` (3,3), `half` sizes (3,) m, `round` () m."""
@@ -114,7 +112,7 @@ class Box:
         return jnp.min(self.half)
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["position", "axis", "radius", "half"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Cylinder:
     """A cylinder: `position` of its middle (3,) m, unit `axis` (3,), `radius` and `half` its length () m."""
@@ -137,7 +135,7 @@ class Cylinder:
         return jnp.minimum(self.radius, self.half)
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["control", "origin", "spacing"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class HeightField:
     """Ground z = h(x, y), a bicubic spline, level beyond its rim. `control` (nx,ny) m are its control points.
@@ -173,7 +171,7 @@ def _spline(s: jax.Array) -> tuple[jax.Array, jax.Array]:
     return value, slope
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["parameters"], meta_fields=["function"])
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class SignedDistance:
     """Any function (P (3,), parameters) -> () m, positive outside, twice differentiable near zero.
@@ -185,7 +183,7 @@ class SignedDistance:
         >>> contact = forces.contact(ball, dome)
     """
 
-    function: Callable[[jax.Array, Any], jax.Array]
+    function: Callable[[jax.Array, Any], jax.Array] = dataclasses.field(metadata=STATIC)
     parameters: Any = None
 
     def distance(self, P: jax.Array) -> jax.Array:

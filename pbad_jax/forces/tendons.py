@@ -5,7 +5,6 @@ between c's: ∂τ/∂q = cᵀ (∂f/∂ℓ) c, ∂τ/∂v = cᵀ (∂f/∂ℓ̇
 """
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from pbad_jax.forces.joint_laws import quartic
 from pbad_jax.forces.one_sided import Tangent, excesses, expected_of, led, no_tangent, one_sided
 from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb, ramp, smooth_coulomb
 from pbad_jax.kinematics.tree import tree
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.model.joints import JointInfo
 from pbad_jax.model.model import Model, check_model
 
@@ -39,11 +39,7 @@ def _between(coefficient: jax.Array, slope: jax.Array, other: jax.Array | None =
     return coefficient.T @ (slope[:, None] * (coefficient if other is None else other))
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["coefficient", "stiffness", "rest", "damping"],
-    meta_fields=["conservative"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TendonSpring:
     """Springs and dampers, f = −k x − d ℓ̇, x by how much ℓ is beyond the range `rest`; made by `tendon_spring`.
@@ -57,7 +53,7 @@ class TendonSpring:
     stiffness: jax.Array  # (m,) N/m, or N m where lengths are angles
     rest: jax.Array  # (m,2) where the spring is slack
     damping: jax.Array  # (m,) N s/m
-    conservative: bool = False
+    conservative: bool = dataclasses.field(default=False, metadata=STATIC)
     dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
@@ -80,9 +76,7 @@ class TendonSpring:
         return jnp.maximum(length - self.rest[:, 1], 0.0) + jnp.minimum(length - self.rest[:, 0], 0.0)
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["coefficient", "loss", "stick_speed"], meta_fields=["at"]
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TendonFriction:
     """Dry friction, f = −F ℓ̇/√(ℓ̇² + s²), as that of joints; made by `tendon_friction`.
@@ -95,7 +89,7 @@ class TendonFriction:
     coefficient: jax.Array  # (m,nv)
     loss: jax.Array  # (m,) F, N
     stick_speed: jax.Array  # (m,) s, m/s
-    at: str = "step"
+    at: str = dataclasses.field(default="step", metadata=STATIC)
     dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
@@ -118,11 +112,7 @@ class TendonFriction:
         return "TendonFriction", f"{len(self.loss)} tendons"
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["coefficient", "range", "stiffness", "width", "damping"],
-    meta_fields=["at", "conservative"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TendonLimit:
     """Soft ends of the lengths' ranges, by the law of `JointLimit`; made by `tendon_limit`.
@@ -137,8 +127,8 @@ class TendonLimit:
     stiffness: jax.Array  # (m,) N/m
     width: jax.Array  # (m,) m, of the smooth start
     damping: jax.Array  # (m,) χ, s/m
-    at: str = "step"
-    conservative: bool = False
+    at: str = dataclasses.field(default="step", metadata=STATIC)
+    conservative: bool = dataclasses.field(default=False, metadata=STATIC)
     dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
@@ -180,11 +170,7 @@ class TendonLimit:
         return "TendonLimit", f"{len(self.stiffness)} tendons"
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["coefficient", "other", "offset", "polynomial", "stiffness", "damping"],
-    meta_fields=["at", "conservative"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TendonCoupling:
     """A stiff spring between the lengths of two tendons: gap = ℓ₁ − o₁ − Σ_k p_k (ℓ₂ − o₂)^k; by `tendon_coupling`.
@@ -203,8 +189,8 @@ class TendonCoupling:
     polynomial: jax.Array  # (e,5)
     stiffness: jax.Array  # (e,)
     damping: jax.Array  # (e,)
-    at: str = "stages"
-    conservative: bool = False
+    at: str = dataclasses.field(default="stages", metadata=STATIC)
+    conservative: bool = dataclasses.field(default=False, metadata=STATIC)
     dissipates = True
 
     def gap(self, model: Model, at: Instant) -> jax.Array:
@@ -236,11 +222,7 @@ class TendonCoupling:
         return lengths(model, self.coefficient, q) - self.offset[:, 0] - value, slope, curve
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["coefficient", "gear", "gain", "bias", "control_range", "force_range"],
-    meta_fields=["u_index"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TendonActuation:
     """Actuators of tendons, by the law of drives.py with the lengths g ℓ; made by `Actuator`.
@@ -257,7 +239,7 @@ class TendonActuation:
     bias: jax.Array  # (n,3)
     control_range: jax.Array  # (n,2), ±inf = unlimited
     force_range: jax.Array  # (n,2)
-    u_index: tuple[int, ...]
+    u_index: tuple[int, ...] = dataclasses.field(metadata=STATIC)
 
     def load(self, model: Model, at: Instant) -> Load:
         """τ and its slopes."""

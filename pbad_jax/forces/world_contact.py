@@ -1,7 +1,6 @@
 """Contact of points and spheres of the bodies with a surface of the world, by the law of contact_law.py."""
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
@@ -33,17 +32,12 @@ from pbad_jax.forces.one_sided import FREE, spring
 from pbad_jax.forces.passing import crossing, gains_energy, on_another_side, rests
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math.batched import cond_if_any
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.model import Model, check_model
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[
-        *("surface", "u", "radius", "stiffness", "width", "damping", "friction", "stick_speed", "turning", "half"),
-    ],
-    meta_fields=["links", "at", "conservative"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Contact:
     """Contact of c points with one surface; see the module. Made by `contact`.
@@ -63,10 +57,10 @@ class Contact:
     damping: jax.Array  # (c,) χ, s/m
     friction: jax.Array  # (c,) μ
     stick_speed: jax.Array  # () m/s
-    links: tuple[int, ...]
+    links: tuple[int, ...] = dataclasses.field(metadata=STATIC)
     turning: jax.Array | None = None  # (c,2) m, torsional and rolling friction
-    at: str = "step"
-    conservative: bool = False
+    at: str = dataclasses.field(default="step", metadata=STATIC)
+    conservative: bool = dataclasses.field(default=False, metadata=STATIC)
     half: jax.Array | None = None  # (c,) m, half the least size of what each point belongs to; inf: unknown
     dissipates = True
 

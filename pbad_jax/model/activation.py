@@ -10,18 +10,15 @@ a is that of its end, exactly. An actuator without one acts by its control as it
 """
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pbad_jax.math.pytree import STATIC
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["time_constant", "control_range", "range"],
-    meta_fields=["u_index", "integrates"],
-)
+
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Activation:
     """The laws of n activations, of the controls u[u_index]."""
@@ -29,8 +26,8 @@ class Activation:
     time_constant: jax.Array  # (n,) s, τ of filters; integrators do not look at theirs
     control_range: jax.Array  # (n,2) what u is held within, ±inf = unlimited
     range: jax.Array  # (n,2) the same of a
-    u_index: tuple[int, ...]
-    integrates: tuple[bool, ...]  # which are integrators
+    u_index: tuple[int, ...] = dataclasses.field(metadata=STATIC)
+    integrates: tuple[bool, ...] = dataclasses.field(metadata=STATIC)  # which are integrators
 
     @property
     def size(self) -> int:

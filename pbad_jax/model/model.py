@@ -13,26 +13,19 @@ import dataclasses
 import functools
 import hashlib
 import numbers
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import ModelError
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.model.activation import Activation
 from pbad_jax.model.joints import JointInfo
 from pbad_jax.model.keyframes import NO_KEYFRAMES, Keyframes
 from pbad_jax.model.named import Named
 from pbad_jax.model.sensors import NO_SENSORS, Sensor
 from pbad_jax.model.sites import NO_SITES, Site
-
-
-def static(default: Any = dataclasses.MISSING) -> Any:
-    """A dataclass field that is tree structure, not an array."""
-    if default is dataclasses.MISSING:
-        return dataclasses.field(metadata={"static": True})
-    return dataclasses.field(default=default, metadata={"static": True})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -154,11 +147,7 @@ class Geometry:
         return isinstance(other, Geometry) and self.digest == other.digest
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["placement", "axis", "anchor", "second_moment", "gravity", "armature", "q0", "forces", "activation"],
-    meta_fields=["topology", "geometry", "keyframes", "sites", "sensors"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Model:
     """An articulated system: array parameters and the forces that act in it, static topology, geometry and names.
@@ -177,7 +166,7 @@ class Model:
         4.0
     """
 
-    topology: Topology
+    topology: Topology = dataclasses.field(metadata=STATIC)
     placement: jax.Array  # (N,3,4) frame of link l in its parent at q = 0
     axis: jax.Array  # (N,3) unit axis of a hinge or slide in the link's frame, else zero
     anchor: jax.Array  # (N,3) m, the point of the link that its hinge or ball holds still
@@ -185,11 +174,12 @@ class Model:
     gravity: jax.Array  # (3,) m/s²
     armature: jax.Array  # (nv,) kg or kg m², added to the diagonal of the mass matrix
     q0: jax.Array  # (nq,) reference configuration
-    geometry: Geometry
+    geometry: Geometry = dataclasses.field(metadata=STATIC)
     forces: tuple  # pytrees of pbad_jax.forces, or the user's own
-    keyframes: Keyframes = NO_KEYFRAMES  # of its file, by name; no step looks at them
-    sites: Named[Site] = NO_SITES  # likewise
-    sensors: Named[Sensor] = NO_SENSORS  # likewise
+    # of its file, by name; no step looks at them
+    keyframes: Keyframes = dataclasses.field(default=NO_KEYFRAMES, metadata=STATIC)
+    sites: Named[Site] = dataclasses.field(default=NO_SITES, metadata=STATIC)  # likewise
+    sensors: Named[Sensor] = dataclasses.field(default=NO_SENSORS, metadata=STATIC)  # likewise
     activation: Activation | None = None  # of actuators with a state of their own
 
     @property

@@ -1,7 +1,6 @@
 """The state of one lane, how to make one, and the one check of a state and a control."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.core
@@ -11,27 +10,12 @@ from jax.sharding import AxisType
 
 from pbad_jax.checks import unit_quaternion
 from pbad_jax.errors import StateError, Status
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.model import joints
 from pbad_jax.model.model import Model, Topology, check_arrays, check_model
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[
-        "q",
-        "v",
-        "time",
-        "time_rest",
-        "status",
-        "history",
-        "has_history",
-        "history_span",
-        "history_q",
-        "history_v",
-        "activation",
-    ],
-    meta_fields=["fingerprint"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class State:
     """The whole state of one lane; nothing else is needed to go on from it.
@@ -62,7 +46,7 @@ class State:
     history_span: jax.Array  # () s, from the history to q; 0: whatever the next step needs
     history_q: jax.Array  # (nq,) the q, and
     history_v: jax.Array  # (nv,) the v that the last step of a scheme with history led to
-    fingerprint: str
+    fingerprint: str = dataclasses.field(metadata=STATIC)
     activation: jax.Array | None = None  # (na,)
 
 

@@ -1,7 +1,6 @@
 """The stage equations of a step as a problem for the solvers, and the root that they find."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from pbad_jax.errors import Status
 from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.kinematics.tree import change_balls, tree
 from pbad_jax.math import rotations
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import Scheme
@@ -47,11 +47,7 @@ class SolverConfig(NamedTuple):
     condition: bool  # the condition of the Newton matrix
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["model", "start", "eq", "direction"],
-    meta_fields=["config", "C", "follows_from_zero", "evaluate", "matrix_of", "modelled_of", "has_branches"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class StageProblem:
     """A solver.problem.Problem: the increments z (m,nq) from q_k at which the equations of m stages vanish.
@@ -64,13 +60,15 @@ class StageProblem:
     start: StepStart
     eq: Any  # what `evaluate` needs beside: a StageEquation
     direction: jax.Array  # (m,nv) guess of the displacements at h = 1
-    config: SolverConfig
-    C: tuple[tuple[float, ...], ...] = ((1.0,),)  # of the scheme's table; one stage: its sign is all that is asked
-    follows_from_zero: bool = True
-    evaluate: Callable = equation.evaluate
-    matrix_of: Callable = newton_matrix
-    modelled_of: Callable | None = equation.modelled  # None: no guide
-    has_branches: bool = True  # whether a root far from the start may be another than the one that grows out of it
+    config: SolverConfig = dataclasses.field(metadata=STATIC)
+    # of the scheme's table; one stage: its sign is all that is asked
+    C: tuple[tuple[float, ...], ...] = dataclasses.field(default=((1.0,),), metadata=STATIC)
+    follows_from_zero: bool = dataclasses.field(default=True, metadata=STATIC)
+    evaluate: Callable = dataclasses.field(default=equation.evaluate, metadata=STATIC)
+    matrix_of: Callable = dataclasses.field(default=newton_matrix, metadata=STATIC)
+    modelled_of: Callable | None = dataclasses.field(default=equation.modelled, metadata=STATIC)  # None: no guide
+    # whether a root far from the start may be another than the one that grows out of it
+    has_branches: bool = dataclasses.field(default=True, metadata=STATIC)
 
     @property
     def keeps_matrix(self) -> bool:

@@ -1,7 +1,6 @@
 """The start of a step: what is known at time k, and what forces are told of an instant within the step."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -14,31 +13,14 @@ from pbad_jax.kinematics import joint_field, transforms
 from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.kinematics.tree import on_dofs, tree
 from pbad_jax.math import batched
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import small_sum, take
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.solver import dense
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[
-        "q",
-        "v",
-        "L",
-        "frames",
-        "origin",
-        "V",
-        "mass",
-        "metric",
-        "rounding",
-        "stored",
-        "time",
-        "control",
-        "near",
-    ],
-    meta_fields=["driven", "recurrence"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class StepStart:
     """Everything at the start of a step, time k."""
@@ -56,8 +38,8 @@ class StepStart:
     time: jax.Array
     control: jax.Array  # (nu,)
     near: tuple | None  # what every force found near
-    driven: tuple[int, ...]  # forces whose work only a quadrature tells
-    recurrence: str  # of atom/operator.py, for the whole step
+    driven: tuple[int, ...] = dataclasses.field(metadata=STATIC)  # forces whose work only a quadrature tells
+    recurrence: str = dataclasses.field(metadata=STATIC)  # of atom/operator.py, for the whole step
 
 
 def step_start(model: Model, state: State | StepStart, control, recurrence: str = "parallel") -> StepStart:

@@ -8,28 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import Status, StepError
+from pbad_jax.math.pytree import STATIC
 from pbad_jax.model.model import Model, Topology
 
 WORST_GRADIENT = 1e-3  # relative error
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[
-        "status",
-        "iterations",
-        "residual",
-        "reached",
-        "damping",
-        "substeps",
-        "worst",
-        "grad_ok",
-        "work",
-        "numerical_work",
-        "condition",
-    ],
-    meta_fields=["dofs", "forces"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class StepInfo:
     """How a step ended. In a rollout every field has a leading axis of steps, under vmap one of lanes before it.
@@ -71,8 +56,8 @@ class StepInfo:
     work: jax.Array | None = None
     numerical_work: jax.Array | None = None
     condition: jax.Array | None = None
-    dofs: tuple[str, ...] = ()
-    forces: tuple[str, ...] = ()
+    dofs: tuple[str, ...] = dataclasses.field(default=(), metadata=STATIC)
+    forces: tuple[str, ...] = dataclasses.field(default=(), metadata=STATIC)
 
     @property
     def ok(self) -> jax.Array:

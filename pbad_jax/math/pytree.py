@@ -1,0 +1,3 @@
+"""What of a registered dataclass is the structure of a pytree, not an array: `dataclasses.field(metadata=STATIC)`."""
+
+STATIC = {"static": True}
