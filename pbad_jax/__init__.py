@@ -51,7 +51,7 @@ from pbad_jax.errors import (
     UnsupportedFeatureError,
     UnsupportedFeatureWarning,
 )
-from pbad_jax.forces import Instant, Load, Point
+from pbad_jax.forces import Instant, Load
 from pbad_jax.forces.with_forces import with_forces
 from pbad_jax.io import load, load_trajectory, long_rollout, save_trajectory
 from pbad_jax.kinematics.manifold import difference, retract
@@ -90,7 +90,6 @@ __all__ = [
     "ModelFileError",
     "OptionError",
     "Options",
-    "Point",
     "Poses",
     "Rates",
     "Schedule",

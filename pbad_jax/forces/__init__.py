@@ -44,8 +44,6 @@ from pbad_jax.forces.tendons import (
 )
 from pbad_jax.forces.world_contact import Contact, contact
 
-Point, Pull, pull = Instant, PointForces, point_forces  # their names before 0.1.0
-
 __all__ = [
     "Actuation",
     "Anchor",
@@ -71,9 +69,7 @@ __all__ = [
     "PDDrive",
     "PaperContact",
     "PaperDrag",
-    "Point",
     "PointForces",
-    "Pull",
     "ShapeContact",
     "SignedDistance",
     "SiteActuation",
@@ -111,7 +107,6 @@ __all__ = [
     "pd_drive",
     "point_forces",
     "points_on",
-    "pull",
     "spatial_tendon_limit",
     "spatial_tendon_spring",
     "sphere",
