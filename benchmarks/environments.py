@@ -100,10 +100,9 @@ def ranges(model: pbad.Model, name: str) -> tuple[np.ndarray, np.ndarray]:
     if name in SERVOS:
         u = home(model, name)[1]
         return u - SWAY, u + SWAY
-    for f in model.forces:
-        if hasattr(f, "control_range"):
-            low, high = np.asarray(f.control_range).T
-            return np.where(np.isfinite(low), low, -1.0), np.where(np.isfinite(high), high, 1.0)
+    for f in pbad.forces.actuators(model):
+        low, high = np.asarray(f.law.control_range).T
+        return np.where(np.isfinite(low), low, -1.0), np.where(np.isfinite(high), high, 1.0)
     raise ValueError(f"{model!r} has no actuators")
 
 

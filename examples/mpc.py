@@ -131,7 +131,7 @@ def quadruped() -> Scene:
     """It trots: forward, level, the feet as high as the gait has them, the joints not far from it."""
     task = pbad.envs.make("quadruped", model=robot(), scale=SCALE, dtype=jnp.float32).task
     home, wanted = task.model.keyframes["standing"].q, gait(task.model)
-    servos = next(f for f in task.model.forces if isinstance(f, forces.Actuation))
+    servos = forces.actuators(task.model)[0].length
 
     def reward(m: pbad.envs.Moment):
         q, v, joints = m.sim.q, m.sim.v, wanted(m.sim.time)

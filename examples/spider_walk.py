@@ -28,14 +28,14 @@ def servos(model: pbad.Model, stiffness: float = 400.0, damping: float = 12.0) -
     """
 
     def servo(f):
-        n, most = len(f.gear), jnp.abs(f.gear)[:, None] * f.control_range
-        bias = jnp.tile(jnp.asarray([0.0, -stiffness, -damping], f.gear.dtype), (n, 1))
-        free = jnp.tile(jnp.asarray([-jnp.inf, jnp.inf], f.gear.dtype), (n, 1))
-        return dataclasses.replace(
-            f, gear=jnp.ones(n, f.gear.dtype), gain=-bias[:, 1], bias=bias, control_range=free, force_range=most
-        )
+        gear = f.law.gear
+        n, most = len(gear), jnp.abs(gear)[:, None] * f.law.control_range
+        bias = jnp.tile(jnp.asarray([0.0, -stiffness, -damping], gear.dtype), (n, 1))
+        free = jnp.tile(jnp.asarray([-jnp.inf, jnp.inf], gear.dtype), (n, 1))
+        one = jnp.ones(n, gear.dtype)
+        return f.changed(gear=one, gain=-bias[:, 1], bias=bias, control_range=free, force_range=most)
 
-    drives = (servo(f) if isinstance(f, forces.Actuation) else f for f in model.forces)
+    drives = (servo(f) if forces.is_actuator(f) else f for f in model.forces)
     return dataclasses.replace(model, forces=tuple(drives))
 
 

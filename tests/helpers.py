@@ -289,6 +289,20 @@ def assert_refused(call, words) -> None:
         assert word in str(caught.value)
 
 
+def part(force, name: str):
+    """What has the number of that name: the force, its law or its length; None: nothing has."""
+    parts = (force, getattr(force, "law", None), getattr(force, "length", None))
+    return next((x for x in parts if hasattr(x, name)), None)
+
+
+def changed(force, **numbers):
+    """The same with other numbers, wherever they are; itself where one of them is nowhere."""
+    if any(part(force, name) is None for name in numbers):
+        return force
+    own = isinstance(force, pbad.forces.LineForce)
+    return force.changed(**numbers) if own else dataclasses.replace(force, **numbers)
+
+
 @functools.cache
 def sprung_slide():
     body = pbad.Body("b", 2.0, inertia=np.eye(3), joints=[pbad.Joint("slide", (0, 0, 1), stiffness=1.0)])
@@ -297,8 +311,5 @@ def sprung_slide():
 
 def spring_constant(model, w2):
     """m = 2 kg; k = 2 w²."""
-    springs = tuple(
-        dataclasses.replace(f, stiffness=jnp.asarray([2 * w2], DTYPE)) if hasattr(f, "stiffness") else f
-        for f in model.forces
-    )
+    springs = tuple(changed(f, stiffness=jnp.asarray([2 * w2], DTYPE)) for f in model.forces)
     return dataclasses.replace(model, forces=springs)

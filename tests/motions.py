@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from helpers import changed, part
 
 import pbad_jax as pbad
 from pbad_jax.kinematics import manifold
@@ -38,10 +39,10 @@ def in_steps(model, state, dt):
     """The same motion with dt as the unit of time: gravity and stiffness by dt², damping and rates by dt."""
 
     def force(f):
-        if hasattr(f, "stiffness"):
-            return dataclasses.replace(f, stiffness=f.stiffness * dt**2)
-        if hasattr(f, "coefficient"):
-            return dataclasses.replace(f, coefficient=f.coefficient * dt)
+        if law := part(f, "stiffness"):
+            return changed(f, stiffness=law.stiffness * dt**2)
+        if law := part(f, "coefficient"):
+            return changed(f, coefficient=law.coefficient * dt)
         assert type(f).__name__ == "Gravity"
         return f
 

@@ -46,7 +46,7 @@ def beads(dtype) -> System:
     bare = pbad.build_model([cart, lift, rod("rod", "lift", Joint("hinge", (0, 1, 0), name="h"))], dtype=dtype)
     wall = [Site(None, p) for p in ((0, 0.3, 0), (0.5, 0, 0.4), (-0.5, 0, -2.0))]
     paths = [(Site("cart"), wall[0]), (Site("lift"), wall[1]), (Site("rod", (0, 0, -1)), wall[2])]
-    model = pbad.with_forces(bare, forces.spatial_tendon_spring(bare, paths, stiffness=1000.0, rest=0.5))
+    model = pbad.with_forces(bare, forces.tendon_spring(bare, paths, stiffness=1000.0, rest=0.5))
 
     def numbers(rng, n):
         return {"spring": rng.choice([0.0, 30.0, 1e3, 3e4], (n, 3)), "weight": rng.choice([0.0, 1.0], n),

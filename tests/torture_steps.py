@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import judges
 import numpy as np
 import torture_driven
+from helpers import changed, part
 from judges import Steps, Touching
 from scipy.spatial.transform import Rotation
 from torture_system import Ends, R, System, rod, scaled, sizes, thrown
@@ -55,7 +56,7 @@ def sprung(dtype, kind: str, n: int) -> System:
         return {"spring": rng.choice([0.0, 1.0, 30.0, 1e3], n), "weight": rng.choice([0.0, 1.0], n)}
 
     def lane(model, x):
-        springs = tuple(scaled(f, x["spring"]) if hasattr(f, "stiffness") else f for f in model.forces)
+        springs = tuple(scaled(f, x["spring"]) if part(f, "stiffness") else f for f in model.forces)
         return dataclasses.replace(model, forces=springs, gravity=model.gravity * x["weight"])
 
     def start(rng, n, _):
@@ -108,12 +109,12 @@ def stopped(dtype) -> System:
         return {name: rng.choice([0.0, 1.0, 10.0], n) for name in ("damping", "friction", "drag")}
 
     def lane(model, x):
-        def changed(f):
-            name = {"JointDamping": "damping", "JointFriction": "friction", "Drag": "drag"}.get(type(f).__name__)
+        def felt(f):
+            name = {"JointDamping": "damping", "JointFriction": "friction", "Drag": "drag"}.get(pbad.forces.name_of(f))
             field = {"damping": "coefficient", "friction": "loss", "drag": "rate"}.get(name or "", "")
-            return dataclasses.replace(f, **{field: getattr(f, field) * x[name]}) if name else f
+            return changed(f, **{field: getattr(part(f, field), field) * x[name]}) if name else f
 
-        return dataclasses.replace(model, forces=tuple(map(changed, model.forces)))
+        return dataclasses.replace(model, forces=tuple(map(felt, model.forces)))
 
     def start(rng, n, _):
         return thrown(rng, n, model.nv, 1.5, 0.5, 0.2)

@@ -1,10 +1,10 @@
 """What a system of torture_steps.py is, and what its systems share."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from helpers import changed, part
 from judges import Steps
 
 import pbad_jax as pbad
@@ -36,7 +36,7 @@ class Ends(NamedTuple):
 
 def scaled(force, factor):
     """A force of other strength; its damping stays critical or what it is."""
-    return dataclasses.replace(force, stiffness=force.stiffness * factor)
+    return changed(force, stiffness=part(force, "stiffness").stiffness * factor)
 
 
 def sizes(rng, n: int, least: float, most: float) -> np.ndarray:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.analysis import finite_differences
-from pbad_jax.forces.force import Instant, Load, PointForces, Start, place
+from pbad_jax.forces.force import Instant, Load, PointForces, Start, name_of, place
 from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
@@ -86,7 +86,7 @@ def _rows(model: Model, at: Instant, by: str, zero: Move, move: Move, tolerance:
         _, error_a = finite_differences.closest(mine, a, floor)
         out.append(
             JacobianRow(
-                name=f"forces[{i}] {type(force).__name__}",
+                name=f"forces[{i}] {name_of(force)}",
                 by=BY[by],
                 declared=float(w @ d),
                 autodiff=float(w @ a),

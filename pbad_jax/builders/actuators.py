@@ -9,10 +9,12 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.checks import interval, known, number, unique, vector
 from pbad_jax.errors import ModelError
-from pbad_jax.forces.drives import Actuation, VectorActuation, chosen
-from pbad_jax.forces.site_actuation import SiteActuation, points_of
-from pbad_jax.forces.spatial_tendons import SpatialTendonActuation, checked_path, course_of
-from pbad_jax.forces.tendons import TendonActuation, tendon_rows
+from pbad_jax.forces.balls import Gears
+from pbad_jax.forces.drives import chosen
+from pbad_jax.forces.lengths import Joints, Sites, Tendons
+from pbad_jax.forces.line_force import LineForce
+from pbad_jax.forces.line_laws import Actuation
+from pbad_jax.forces.paths import checked_path, paths_of, points_of, tendon_rows
 from pbad_jax.model import activation as activations
 from pbad_jax.model.joints import BALL, JOINTS, JointInfo
 from pbad_jax.model.keyframes import Keyframe, Keyframes
@@ -33,7 +35,7 @@ class Actuator:
 
     Attributes:
         joint: its name; any but a fixed one. Or a fixed tendon, {joint: coefficient} of hinges and slides, whose
-            length is the sum of coefficient · q. Or a spatial one, a tuple of sites, see `spatial_tendon_spring`. Or a
+            length is the sum of coefficient · q. Or a spatial one, a tuple of sites, see `tendon_spring`. Or a
             Site, on which it acts like a rotor or a jet: it has no length.
         name: unique; default that of the joint and "_actuator"; for tendons and sites it must be given.
         gear: one number for a hinge, a slide or a tendon; else one for each degree of freedom: universal (2,), planar
@@ -235,41 +237,36 @@ def actuation(drives: Sequence[Drive], leaf: Callable, links: Mapping[str, int],
 
     leaf: makes (array, *shape) an array of the model's dtype. links: of every body.
     """
-    of_joints = [(i, d, d.joint, _single(d, d.joint)) for i, d in enumerate(drives) if d.joint is not None]
+    alone, several, pulls, lines, jets = [], [], [], [], []
+    for i, d in enumerate(drives):
+        if d.joint is not None:
+            k = _single(d, d.joint)
+            (several if k is None else alone).append((i, d, d.joint, k))
+        else:
+            (jets if d.site is not None else lines if d.path else pulls).append((i, d))
+
+    def driven(length: Any, rows: list, geared: Sequence[float] | None) -> LineForce:
+        u_index, gear = tuple(first + i for i, *_ in rows), None if geared is None else leaf(geared, len(rows))
+        return LineForce(length, Actuation(gear, **_law([d for _, d, *_ in rows], leaf), u_index=u_index))
+
     out = []
-    alone = [(i, d, j, k) for i, d, j, k in of_joints if k is not None]
     if alone:
-        law = _law([d for _, d, *_ in alone], leaf)
-        gear = leaf([d.gear[k] for _, d, _, k in alone], len(alone))
-        q, v = (tuple(getattr(j, x) + k for _, _, j, k in alone) for x in "qv")
-        out.append(Actuation(gear, **law, u_index=tuple(first + i for i, *_ in alone), q_index=q, v_index=v))
-    rest = [(i, d, j) for i, d, j, k in of_joints if k is None]
-    if rest:
-        law = _law([d for _, d, _ in rest], leaf)
-        gear = leaf([_places(d, j) for _, d, j in rest], len(rest), 6)
-        where = tuple((j.type, j.q, j.v, d.in_parent) for _, d, j in rest)
-        out.append(VectorActuation(gear, **law, u_index=tuple(first + i for i, *_ in rest), joints=where))
-    pulls = [(i, d) for i, d in enumerate(drives) if d.tendon.size]
+        q, v = (tuple(getattr(j, x) + k for *_, j, k in alone) for x in "qv")
+        out.append(driven(Joints(q, v), alone, [d.gear[k] for _, d, _, k in alone]))
+    if several:
+        gear, where = (
+            [_places(d, j) for _, d, j, _ in several],
+            ((j.type, j.q, j.v, d.in_parent) for _, d, j, _ in several),
+        )
+        out.append(driven(Gears(leaf(gear, len(several), 6), tuple(where)), several, None))
     if pulls:
-        law = _law([d for _, d in pulls], leaf)
-        rows, gear = leaf([d.tendon for _, d in pulls]), leaf([d.gear[0] for _, d in pulls], len(pulls))
-        out.append(TendonActuation(rows, gear, **law, u_index=tuple(first + i for i, _ in pulls)))
-    lines = [(i, d) for i, d in enumerate(drives) if d.path]
+        out.append(driven(Tendons(leaf([d.tendon for _, d in pulls])), pulls, [d.gear[0] for _, d in pulls]))
     if lines:
-        law = _law([d for _, d in lines], leaf)
-        where, gear = course_of([d.path for _, d in lines], links, leaf), leaf([d.gear[0] for _, d in lines])
-        out.append(SpatialTendonActuation(where, gear, **law, u_index=tuple(first + i for i, _ in lines)))
-    return out + _jets([(i, d, d.site) for i, d in enumerate(drives) if d.site is not None], leaf, links, first)
-
-
-def _jets(jets: list, leaf: Callable, links: Mapping[str, int], first: int) -> list:
-    """Those on sites."""
-    if not jets:
-        return []
-    u, gear = leaf([points_of(site) for *_, site in jets]), leaf([d.gear for _, d, _ in jets])
-    index = tuple(first + i for i, *_ in jets)
-    on = tuple(links[site.body] for *_, site in jets)
-    return [SiteActuation(u, gear, **_law([d for _, d, _ in jets], leaf), u_index=index, links=on)]
+        out.append(driven(paths_of([d.path for _, d in lines], links, leaf), lines, [d.gear[0] for _, d in lines]))
+    if jets:
+        u, gear = leaf([points_of(d.site) for _, d in jets]), leaf([d.gear for _, d in jets])
+        out.append(driven(Sites(u, gear, tuple(links[d.site.body] for _, d in jets)), jets, None))
+    return out
 
 
 def _single(d: Drive, joint: JointInfo) -> int | None:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from pbad_jax import checks
-from pbad_jax import forces as force_laws
 from pbad_jax.builders.actuators import Actuator, Drive, activation, actuation, check_actuator
 from pbad_jax.builders.descriptions import Body, Geom
 from pbad_jax.builders.joint_inertia import check_joint_inertia, joint_inertia
@@ -19,6 +18,11 @@ from pbad_jax.builders.link_rows import Draft, add_body, add_geom
 from pbad_jax.builders.sites import with_sensors, with_sites
 from pbad_jax.checks import float_dtype, unique, vector
 from pbad_jax.errors import ModelError, OptionError
+from pbad_jax.forces.balls import BallLimit, BallSpring
+from pbad_jax.forces.gravity import Gravity
+from pbad_jax.forces.lengths import Joints
+from pbad_jax.forces.line_force import LineForce
+from pbad_jax.forces.line_laws import Damping, Friction, Limit, Spring
 from pbad_jax.model import joints
 from pbad_jax.model.keyframes import Keyframe, Keyframes
 from pbad_jax.model.model import Geometry, Model, Topology
@@ -96,7 +100,7 @@ def build_model(
         armature=leaf([row.armature for row in draft.dofs], nv),
         q0=leaf(q_ref, len(q_ref)),
         geometry=_geometry(draft),
-        forces=(force_laws.Gravity(), *_joint_forces(draft, q_ref, leaf), *actuation(drives, leaf, links)),
+        forces=(Gravity(), *_joint_forces(draft, q_ref, leaf), *actuation(drives, leaf, links)),
         keyframes=_keyframes(keyframes or {}, {"q": len(q_ref), "v": nv, "control": len(drives)}, drives),
         activation=activation(drives, leaf),
     )
@@ -205,33 +209,53 @@ def _joint_forces(draft: Draft, q_ref: np.ndarray, leaf) -> list[Any]:
     """Springs, dampers, dry friction and limits of the joints, where there are any."""
     dofs, nv, out = draft.dofs, len(draft.dofs), []
     if any(row.stiffness for row in dofs):
-        rest = np.where(np.isnan(draft.spring_reference), q_ref, draft.spring_reference)
-        out.append(force_laws.JointSpring(leaf([row.stiffness for row in dofs], nv), leaf(rest, len(rest))))
+        out += _springs(draft, np.where(np.isnan(draft.spring_reference), q_ref, draft.spring_reference), leaf)
     if any(row.damping for row in dofs):
-        out.append(force_laws.JointDamping(leaf([row.damping for row in dofs], nv)))
+        out.append(LineForce(Joints(), Damping(leaf([row.damping for row in dofs], nv))))
     if any(row.friction_loss for row in dofs):
         loss, speed = [row.friction_loss for row in dofs], [row.stick_speed for row in dofs]
-        out.append(force_laws.JointFriction(leaf(loss, nv), leaf(speed, nv)))
+        out.append(LineForce(Joints(), Friction(leaf(loss, nv), leaf(speed, nv))))
     if np.isfinite([row.range for row in dofs]).any():
-        out.append(_limits(draft, q_ref, leaf))
+        out += _limits(draft, q_ref, leaf)
     return out
 
 
-def _limits(draft: Draft, q_ref: np.ndarray, leaf) -> force_laws.JointLimit:
+def _balls(draft: Draft) -> list[Any]:
+    """The links that turn about balls."""
+    return [row for row in draft.links if row.type == joints.BALL]
+
+
+def _springs(draft: Draft, rest: np.ndarray, leaf) -> list[Any]:
+    """Of hinges and slides, and of balls, where there are any; rest (nq,)."""
+    stiffness, at_rest, out = np.array([row.stiffness for row in draft.dofs], float), np.zeros(len(draft.dofs)), []
+    balls = _balls(draft)
+    of_balls, quaternions = [stiffness[row.v] for row in balls], [rest[row.q : row.q + 4] for row in balls]
+    for row in draft.links:
+        if row.type in (joints.HINGE, joints.SLIDE):
+            at_rest[row.v] = rest[row.q]
+    for row in balls:
+        stiffness[row.v : row.v + 3] = 0.0
+    if stiffness.any():
+        out.append(LineForce(Joints(), Spring(leaf(stiffness), leaf(at_rest))))
+    if np.any(of_balls):
+        out.append(BallSpring(leaf(of_balls), leaf(quaternions, len(balls), 4)))
+    return out
+
+
+def _limits(draft: Draft, q_ref: np.ndarray, leaf) -> list[Any]:
     """The soft ends of all ranges, their stiffness from the inertia at q_ref."""
     nv = len(draft.dofs)
     feels = np.concatenate([np.diag(block) for block, _ in joint_inertia(draft, q_ref)])
     stiffness = feels / np.array([row.limit_time_constant for row in draft.dofs]) ** 2
     bounds = np.array([row.range for row in draft.dofs])
-    balls = [row.v for row in draft.links if row.type == joints.BALL]
-    angle = bounds[balls, 1]
+    balls = np.array([row.v for row in _balls(draft)], int)
+    angle, out = bounds[balls, 1], []
     for v in balls:
         bounds[v : v + 3] = (-np.inf, np.inf)
         stiffness[v : v + 3] = stiffness[v : v + 3].max()
-    return force_laws.JointLimit(
-        range=leaf(bounds, nv, 2),
-        angle=leaf(angle, len(balls)),
-        stiffness=leaf(stiffness, nv),
-        width=leaf(np.full(nv, LIMIT_WIDTH), nv),
-        damping=leaf(np.full(nv, LIMIT_DAMPING), nv),
-    )
+    if np.isfinite(bounds).any():
+        width, damping = (leaf(np.full(nv, x), nv) for x in (LIMIT_WIDTH, LIMIT_DAMPING))
+        out.append(LineForce(Joints(), Limit(leaf(bounds, nv, 2), leaf(stiffness, nv), width, damping)))
+    if np.isfinite(angle).any():
+        out.append(BallLimit(leaf(angle), leaf(stiffness[balls]), leaf(np.full(len(balls), LIMIT_WIDTH))))
+    return out

@@ -8,7 +8,7 @@ import numpy as np
 
 from pbad_jax.cli.models import idle_features, load_model
 from pbad_jax.errors import printable
-from pbad_jax.forces import JointLimit
+from pbad_jax.forces import joint_ranges
 from pbad_jax.forces.force import acts_at, description
 from pbad_jax.kinematics.transforms import total_mass
 from pbad_jax.model.model import Model
@@ -54,11 +54,8 @@ def _span(first: int, count: int) -> str:
 
 
 def _range(model: Model, joint: Any) -> str:
-    for limit in (f for f in model.forces if isinstance(f, JointLimit)):
-        own = limit.bounds(model)[joint.v : joint.v + joint.nv]
-        if np.isfinite(own).any():
-            return ", ".join(f"{a:.4g} to {b:.4g}" for a, b in own)
-    return "free"
+    own = joint_ranges(model)[joint.v : joint.v + joint.nv]
+    return ", ".join(f"{a:.4g} to {b:.4g}" for a, b in own) if np.isfinite(own).any() else "free"
 
 
 def _table(head: Sequence[str], rows: list[tuple[str, ...]]) -> None:

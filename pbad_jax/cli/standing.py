@@ -73,8 +73,7 @@ def _outside(model: Model, q: np.ndarray) -> int:
 def _within(model: Model, q: np.ndarray) -> np.ndarray:
     """The pose (nq,) with hinges and slides at the nearest ends of their ranges, where they are beyond."""
     t, q = tree(model.topology), np.array(q)
-    for limit in (f for f in model.forces if isinstance(f, forces.JointLimit)):
-        q[t.scalar_q] = np.clip(q[t.scalar_q], *np.asarray(limit.range, float)[t.scalar_v].T)
+    q[t.scalar_q] = np.clip(q[t.scalar_q], *forces.joint_ranges(model)[t.scalar_v].T)
     return q
 
 
@@ -111,31 +110,17 @@ def _floats(model: Model) -> int:
 
 def _actuations(model: Model) -> list:
     """Those that have a length to pull to."""
-    with_length = [f for f in model.forces if hasattr(f, "u_index") and hasattr(f, "extent")]
-    return [f for f in with_length if not isinstance(f, forces.SiteActuation)]
+    return [f for f in forces.actuators(model) if not isinstance(f.length, forces.Sites)]
 
 
 def _servos(model: Model) -> list[tuple[int, list[int]]]:
     """Of every actuator that pulls back to a length, its control and the degrees of freedom that it acts on."""
     out = []
     for force in _actuations(model):
-        pulls = (np.asarray(force.gain) != 0) & (np.asarray(force.bias)[:, 1] < 0)
-        for i in np.flatnonzero(pulls):
-            out.append((force.u_index[i], _acts_on(model, force, int(i))))
+        law, moves = force.law, force.length.dofs(model)
+        for i in np.flatnonzero((np.asarray(law.gain) != 0) & (np.asarray(law.bias)[:, 1] < 0)):
+            out.append((law.u_index[i], np.flatnonzero(moves[i]).tolist()))
     return sorted(out)
-
-
-def _acts_on(model: Model, force, i: int) -> list[int]:
-    """The degrees of freedom that actuator i of the force acts on."""
-    if isinstance(force, forces.VectorActuation):
-        joint = next(j for j in model.topology.joints if j.v == force.joints[i][2])
-        return list(range(joint.v, joint.v + joint.nv))
-    if isinstance(force, forces.TendonActuation):
-        return np.flatnonzero(np.asarray(force.coefficient[i])).tolist()
-    if isinstance(force, forces.SpatialTendonActuation):
-        moves = tree(model.topology).dof_above_link[:, list(force.course.links[i])]
-        return np.flatnonzero(moves.any(axis=1)).tolist()
-    return [force.v_index[i]]
 
 
 def _holding(model: Model, servos: list, q: np.ndarray) -> tuple[np.ndarray, int]:
@@ -143,9 +128,11 @@ def _holding(model: Model, servos: list, q: np.ndarray) -> tuple[np.ndarray, int
     control, beyond = np.zeros(model.nu), 0
     wanted = {u for u, _ in servos}
     for force in _actuations(model):
-        gain, bias, ends = (np.asarray(x, float) for x in (force.gain, force.bias, force.control_range))
-        rest = -(bias[:, 0] + bias[:, 1] * np.asarray(force.extent(model, q), float)) / np.where(gain == 0, 1.0, gain)
-        for i, u in enumerate(force.u_index):
+        law = force.law
+        gain, bias, ends = (np.asarray(x, float) for x in (law.gain, law.bias, law.control_range))
+        length = np.asarray(law.geared(force.length.value(model, jnp.asarray(q))), float)
+        rest = -(bias[:, 0] + bias[:, 1] * length) / np.where(gain == 0, 1.0, gain)
+        for i, u in enumerate(law.u_index):
             if u in wanted:
                 control[u] = rest[i]
                 beyond += bool(abs(rest[i] - np.clip(rest[i], *ends[i])) > 1e-6)
@@ -167,7 +154,7 @@ def _held(model: Model, state: State, aim: np.ndarray, served: set[int]) -> tupl
 
 def _loose(model: Model) -> set[int]:
     """The degrees of freedom that --hold leaves alone: a base that moves freely, and what others lead in a loop."""
-    driven = {v for f in _actuations(model) for i in range(len(f.u_index)) for v in _acts_on(model, f, i)}
+    driven = {v for f in _actuations(model) for v in np.flatnonzero(f.length.dofs(model).any(axis=0)).tolist()}
     return _of_bases(model, driven) | _led_by_loops(model, driven)
 
 
@@ -193,8 +180,8 @@ def _loops(model: Model) -> list[set[int]]:
     for f in model.forces:
         if isinstance(f, forces.Attachment):
             loops += [{*np.flatnonzero(above[:, a] != above[:, b]).tolist()} for a, b in {*f.links}]
-        elif isinstance(f, forces.JointCoupling):
-            loops += [{v for v in pair if v >= 0} for pair in f.v_index]
+        elif isinstance(f, forces.LineForce) and isinstance(f.length, forces.Coupling):
+            loops += [{*np.flatnonzero(row).tolist()} for row in f.length.dofs(model)]
     return loops
 
 

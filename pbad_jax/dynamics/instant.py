@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from pbad_jax.atom import operator
 from pbad_jax.atom.operator import Operator
 from pbad_jax.dynamics import point_forces
-from pbad_jax.forces.force import Instant, Load, couples_joints, field_of, instant
+from pbad_jax.forces.force import Instant, Load, couples_joints, field_of, instant, name_of
 from pbad_jax.kinematics import joint_field, transforms
 from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.model.model import Model
@@ -68,7 +68,7 @@ def coupling(model: Model) -> list[str]:
         full = any(x is not None and x.ndim == 2 for x in (load.dtau_dq, load.dtau_dv))
         return any(p.couples for p in load.point_forces) or (full and couples_joints(force))
 
-    return [type(f).__name__ for f, load in zip(model.forces, jax.eval_shape(loads, model)) if couples(f, load)]
+    return [name_of(f) for f, load in zip(model.forces, jax.eval_shape(loads, model)) if couples(f, load)]
 
 
 def acceleration_field(model: Model, f: transforms.Frames, z: jax.Array, v: jax.Array, a: jax.Array) -> Field:

@@ -6,7 +6,6 @@ these alone. Contact is that of the state by itself: the penetrations and veloci
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,9 +26,9 @@ from pbad_jax.dynamics.task_space import (
     transforms_of,
 )
 from pbad_jax.dynamics.touch import felt, touches
-from pbad_jax.forces.drives import actuator_force
 from pbad_jax.forces.force import Instant
-from pbad_jax.forces.spatial_tendons import course
+from pbad_jax.forces.line_force import LineForce, actuators
+from pbad_jax.forces.paths import paths
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
@@ -240,35 +239,36 @@ def _tendon(x: str, first: str) -> Reader:
     def read(look: _Look, s: Sensor) -> jax.Array:
         joints = {j.name: j for j in look.model.topology.joints}
         if any(isinstance(part, Site) for part in s.of):
-            where = course(look.model, s.of, "a sensor")
-            return (where.lengths(look.at.T) if x == "q" else where.rates(look.at.T, look.at.V))[0]
+            seen = paths(look.model, s.of, "a sensor").at(look.model, look.at)
+            return (seen.value if x == "q" else seen.rate)[0]
         values = getattr(look.state, x)
         return sum((c * values[getattr(joints[name], first)] for name, c in s.of), jnp.zeros((), values.dtype))
 
     return read
 
 
-def _actuator(what: Callable[[Any, _Look], jax.Array]) -> Reader:
+def _actuator(what: Callable[[LineForce, _Look], jax.Array]) -> Reader:
     """What one actuator has, from the force that has it."""
 
     def read(look: _Look, s: Sensor) -> jax.Array:
         u = look.model.topology.actuator_names.index(s.of)
-        force = next(f for f in look.model.forces if u in getattr(f, "u_index", ()))
-        return what(force, look)[force.u_index.index(u)]
+        force = next(f for f in actuators(look.model) if u in f.law.u_index)
+        return what(force, look)[force.law.u_index.index(u)]
 
     return read
 
 
-def _extent(force: Any, look: _Look) -> jax.Array:
-    return force.extent(look.model, look.state.q)
+def _extent(force: LineForce, look: _Look) -> jax.Array:
+    return force.law.geared(force.length.at(look.model, look.at).value)
 
 
-def _speed(force: Any, look: _Look) -> jax.Array:
-    return force.speed(look.model, look.state.q, look.state.v)
+def _speed(force: LineForce, look: _Look) -> jax.Array:
+    return force.law.geared(force.length.at(look.model, look.at).rate)
 
 
-def _push(force: Any, look: _Look) -> jax.Array:
-    return actuator_force(force, look.control, _extent(force, look), _speed(force, look))[0]
+def _push(force: LineForce, look: _Look) -> jax.Array:
+    seen = force.length.at(look.model, look.at)
+    return force.law.force(look.control, seen.value, seen.rate)
 
 
 def _actuation(look: _Look, s: Sensor) -> jax.Array:
@@ -278,13 +278,12 @@ def _actuation(look: _Look, s: Sensor) -> jax.Array:
 def actuation(model: Model, at: Instant) -> jax.Array:
     """(nv,) N m or N, the generalised force of all actuators: MuJoCo's qfrc_actuator."""
     total = jnp.zeros(model.nv, model.dtype)
-    for force in model.forces:
-        if hasattr(force, "u_index"):
-            load = force.load(model, at)
-            if load.point_forces:  # on sites or along spatial tendons
-                total = total + generalised_force(model, transforms.frames(model, at.q), load)
-            elif load.tau is not None:
-                total = total + load.tau
+    for force in actuators(model):
+        load = force.load(model, at)
+        if load.point_forces:  # on sites or along spatial tendons
+            total = total + generalised_force(model, transforms.frames(model, at.q), load)
+        elif load.tau is not None:
+            total = total + load.tau
     return total
 
 

@@ -14,6 +14,7 @@ from pbad_jax.envs.randomise import randomised
 from pbad_jax.envs.state import EnvState, Params
 from pbad_jax.envs.task import Task, action_bounds
 from pbad_jax.errors import Status, TaskError
+from pbad_jax.forces.force import name_of
 from pbad_jax.math import loops
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.step import make_step
@@ -134,7 +135,7 @@ def axes_of(env: Env, params: Any, lanes: int | None = None) -> Params:
             f"{own.model.topology.name!r} (fingerprint {own.model.fingerprint}): change that one, env.params.model"
         )
     if jax.tree.structure(params) != jax.tree.structure(own):
-        kinds = [[type(f).__name__ for f in m.forces] for m in (params.model, own.model)]
+        kinds = [[name_of(f) for f in m.forces] for m in (params.model, own.model)]
         raise TaskError(
             f"params have another structure than those of task {name!r}: forces {kinds[0]} for {kinds[1]}, or another "
             "geometry or keyframes; change only arrays, and make another task for another model"

@@ -11,6 +11,7 @@ from pbad_jax.envs.state import Params
 from pbad_jax.errors import OptionError
 from pbad_jax.forces.contact_between import CONTACTS
 from pbad_jax.forces.drives import PDDrive
+from pbad_jax.forces.line_force import is_actuator
 from pbad_jax.model.model import Model
 
 
@@ -77,7 +78,9 @@ def _other_gain(force, key: jax.Array, bounds: tuple[float, float]):
     if isinstance(force, PDDrive):
         factor = _factors(key, force.kp, bounds, force.kp.shape)
         return dataclasses.replace(force, kp=force.kp * factor, kd=force.kd * factor)
-    if not (hasattr(force, "gain") and hasattr(force, "bias")):
+    if not is_actuator(force):
         return force
-    factor = _factors(key, force.gain, bounds, force.gain.shape)
-    return dataclasses.replace(force, gain=force.gain * factor, bias=force.bias * factor[:, None])
+    law, factor = force.law, _factors(key, force.law.gain, bounds, force.law.gain.shape)
+    return dataclasses.replace(
+        force, law=dataclasses.replace(law, gain=law.gain * factor, bias=law.bias * factor[:, None])
+    )

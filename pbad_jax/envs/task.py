@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import TaskError
+from pbad_jax.forces.line_force import actuators
 from pbad_jax.math.precision import made_once
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
@@ -121,7 +122,6 @@ def action_size(task: Task) -> int:
 def control_range(model: Model) -> tuple[np.ndarray, np.ndarray]:
     """The range of every control, each (nu,); infinite where it has none."""
     low, high = np.full(model.nu, -np.inf), np.full(model.nu, np.inf)
-    for force in model.forces:
-        if hasattr(force, "control_range") and hasattr(force, "u_index"):
-            low[list(force.u_index)], high[list(force.u_index)] = np.asarray(force.control_range).T
+    for law in (force.law for force in actuators(model)):
+        low[list(law.u_index)], high[list(law.u_index)] = np.asarray(law.control_range).T
     return low, high

@@ -26,6 +26,7 @@ from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces import surfaces
 from pbad_jax.forces.force import Guide, Instant, Load, Parts, in_parts
+from pbad_jax.forces.lengths import Along, pulled
 from pbad_jax.forces.one_sided import Tangent, expected_force, led, no_tangent, one_sided, spring
 from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb, smooth_coulomb
 from pbad_jax.forces.turning import Duals, no_turning, turning_friction
@@ -77,16 +78,12 @@ def normal_force(
     depth, rate = reach - d, -small_sum(n * V)
     if way is None:
         f = one_sided(law, depth, rate)
-        through = f.force
     else:
         f = led(law, depth, rate, reach - way.expected, way.last, way.follows, way.mass)
-        assert f.curving is not None
-        through = f.curving
-    nn = n[:, :, None] * n[:, None, :]
-    turning = n[:, :, None] * matvec(hessian, V)[:, None, :]
-    df_dP = through[:, None, None] * hessian - f.by_depth[:, None, None] * nn - f.by_rate[:, None, None] * turning
-    modelled, curving = (None if x is None else x[:, None] * n for x in (f.modelled, f.curving))
-    return Law(f.force[:, None] * n, df_dP, -f.by_rate[:, None, None] * nn, modelled, curving, f.tangent)
+    along = Along(f.force, -f.by_depth, -f.by_rate, f.modelled, f.curving)
+    force, df_dP, df_dV, modelled, curving = pulled(along, n, hessian, matvec(hessian, V))
+    assert force is not None and df_dV is not None
+    return Law(force, df_dP, df_dV, modelled, curving, f.tangent)
 
 
 def mobility_along(guide: Guide, links: np.ndarray | jax.Array, P: jax.Array, n: jax.Array) -> jax.Array:

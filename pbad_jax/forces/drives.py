@@ -1,18 +1,12 @@
-"""What drives joints: actuators, PD drives, constant forces.
+"""What drives joints without a control: PD drives to a target, and constant forces. Actuators are in line_laws.py.
 
-An actuator pushes one joint along its gear g, in MuJoCo's terms. From a length ℓ and a speed s = g · v of the joint and
-its control u,
-
-    f = clip(gain clip(u) + bias · (1, ℓ, s)),   τ = g f:
-
-motors, position and velocity servos, general actuators with an affine bias. ℓ = g q of hinges and slides, g · w of a
-ball turned by the rotation vector w, 0 of a free joint. A PD drive is τ = clip(−kp d − kd v), d from its target to q.
-All are implicit in position and velocity; where f or τ is clipped its derivatives are zero.
+A PD drive is τ = clip(−kp d − kd v), d from its target to q, implicit in position and velocity; where it is clipped its
+derivatives are zero.
 """
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -20,211 +14,13 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
+from pbad_jax.forces.balls import difference_slope
 from pbad_jax.forces.force import Instant, Load, dofs
-from pbad_jax.forces.joint_laws import difference_slope
 from pbad_jax.kinematics.manifold import difference
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.math import rotations
-from pbad_jax.math.precision import made_once
 from pbad_jax.math.pytree import STATIC
-from pbad_jax.math.small import matvec, take, transpose
-from pbad_jax.model.joints import BALL, JOINTS, JointInfo
+from pbad_jax.model.joints import JointInfo
 from pbad_jax.model.model import Model, check_model
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Actuation:
-    """Actuators of single hinges and slides: n of them, each with its control u[u_index].
-
-    Example:
-        >>> driven = pbad.with_actuators(arm, *pbad.motors(arm))
-        >>> stronger = dataclasses.replace(driven.forces[-1], gear=3 * driven.forces[-1].gear)
-        >>> stronger.gear
-        Array([3., 3.], dtype=float64)
-    """
-
-    gear: jax.Array  # (n,)
-    gain: jax.Array  # (n,)
-    bias: jax.Array  # (n,3)
-    control_range: jax.Array  # (n,2), ±inf = unlimited
-    force_range: jax.Array  # (n,2)
-    u_index: tuple[int, ...] = dataclasses.field(metadata=STATIC)
-    q_index: tuple[int, ...] = dataclasses.field(metadata=STATIC)
-    v_index: tuple[int, ...] = dataclasses.field(metadata=STATIC)
-
-    def load(self, model: Model, at: Instant) -> Load:
-        """τ and its diagonal derivatives."""
-        vi = jnp.asarray(self.v_index)
-        f, open_ = actuator_force(self, at.control, self.extent(model, at.q), self.speed(model, at.q, at.v))
-        slope = open_ * self.gear**2
-        zero = jnp.zeros(model.nv, f.dtype)
-        return Load(
-            tau=zero.at[vi].add(self.gear * f),
-            dtau_dq=zero.at[vi].add(slope * self.bias[:, 1]),
-            dtau_dv=zero.at[vi].add(slope * self.bias[:, 2]),
-        )
-
-    def held_potential(self, model: Model, at: Instant) -> jax.Array:
-        """J, see `held_energy`."""
-        return held_energy(self, at.control, self.extent(model, at.q))
-
-    def extent(self, model: Model, q: jax.Array) -> jax.Array:
-        """The lengths ℓ at q, (n,) rad or m."""
-        return self.gear * q[jnp.asarray(self.q_index)]
-
-    def speed(self, model: Model, q: jax.Array, v: jax.Array) -> jax.Array:
-        """The speeds s at (q, v), (n,) rad/s or m/s."""
-        return self.gear * v[jnp.asarray(self.v_index)]
-
-    def describe(self, model: Model) -> tuple[str, str]:
-        """How many they are."""
-        return "Actuation", f"by {len(self.u_index)} actuators"
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class VectorActuation:
-    """Actuators of joints with several degrees of freedom: n of them, each with its control u[u_index].
-
-    `gear` has three places for sliding and hinges, three for a ball: those of a ball or of a free joint's rotation are
-    in the body's axes, or in those of its parent; a joint does not look at the others.
-
-    Example:
-        >>> balls = pbad.chain(1, joint="ball")
-        >>> turned = pbad.with_actuators(balls, pbad.Actuator("joint0", name="turn", gear=(1, 0, 0)))
-        >>> turned.forces[-1].gear
-        Array([[0., 0., 0., 1., 0., 0.]], dtype=float64)
-    """
-
-    gear: jax.Array  # (n,6)
-    gain: jax.Array  # (n,)
-    bias: jax.Array  # (n,3)
-    control_range: jax.Array  # (n,2), ±inf = unlimited
-    force_range: jax.Array  # (n,2)
-    u_index: tuple[int, ...] = dataclasses.field(metadata=STATIC)
-    # type, first index in q, in v, whether in the parent's axes
-    joints: tuple[tuple[str, int, int, bool], ...] = dataclasses.field(metadata=STATIC)
-
-    @property
-    def couples_joints(self) -> bool:
-        """Whether the slopes join links: not on balls."""
-        return any(kind != "ball" for kind, *_ in self.joints)
-
-    def load(self, model: Model, at: Instant) -> Load:
-        """τ and its derivatives (nv,nv), one block a joint. In the parent's axes g turns: ∂g/∂δ = [g]."""
-        s = _slots(self.joints)
-        g, v, w = self._pull(at.q), at.v[s.v], self._turn(at.q)
-        turned, slide, turn = g[:, 3:], g[:, :3], jnp.where(s.used, self.gear, 0)[:, 3:]
-
-        f, open_ = actuator_force(self, at.control, self.extent(model, at.q), self.speed(model, at.q, at.v))
-        by_length = jnp.concatenate([slide, matvec(transpose(rotations.right_jacobian_inverse(w)), turn)], axis=1)
-        by_turn = jnp.where(s.in_parent, jnp.cross(v[:, 3:], turned), 0)  # ∂s/∂δ
-        df_dq = self.bias[:, 1:2] * jnp.where(s.measured, by_length, 0)
-        df_dq = df_dq.at[:, 3:].add(self.bias[:, 2:] * by_turn)
-
-        push = g * open_[:, None]
-        by_q = push[:, :, None] * df_dq[:, None, :]
-        by_q = by_q.at[:, 3:, 3:].add(jnp.where(s.in_parent[:, :, None], f[:, None, None] * rotations.hat(turned), 0))
-        by_v = (self.bias[:, 2:] * push)[:, :, None] * g[:, None, :]
-        zero, block = jnp.zeros((model.nv, model.nv), f.dtype), (s.v[:, :, None], s.v[:, None, :])
-        tau = zero[0].at[s.v].add(g * f[:, None])
-        return Load(tau=tau, dtau_dq=zero.at[block].add(by_q), dtau_dv=zero.at[block].add(by_v))
-
-    def extent(self, model: Model, q: jax.Array) -> jax.Array:
-        """The lengths ℓ at q, (n,) rad or m."""
-        s = _slots(self.joints)
-        parts = jnp.where(s.used, self.gear, 0) * jnp.concatenate([q[s.q], self._turn(q)], axis=1)
-        return jnp.sum(jnp.where(s.measured, parts, 0), axis=1)
-
-    def speed(self, model: Model, q: jax.Array, v: jax.Array) -> jax.Array:
-        """The speeds s at (q, v), (n,) rad/s or m/s."""
-        return jnp.sum(self._pull(q) * v[_slots(self.joints).v], axis=1)
-
-    def _turn(self, q: jax.Array) -> jax.Array:
-        """The rotation vectors of the balls (n,3), zero where there is none."""
-        return rotations.quaternion_log(self._quaternion(q))
-
-    def _quaternion(self, q: jax.Array) -> jax.Array:
-        s = _slots(self.joints)
-        return jnp.where(s.ball, q[s.p], jnp.asarray([1, 0, 0, 0], q.dtype))
-
-    def _pull(self, q: jax.Array) -> jax.Array:
-        """The gear g at q, (n,6)."""
-        s = _slots(self.joints)
-        gear = jnp.where(s.used, self.gear, 0)
-        slide, turn = gear[:, :3], gear[:, 3:]
-        back = transpose(rotations.rotation(self._quaternion(q)))
-        return jnp.concatenate([slide, jnp.where(s.in_parent, matvec(back, turn), turn)], axis=1)
-
-    def describe(self, model: Model) -> tuple[str, str]:
-        """How many they are."""
-        return "VectorActuation", f"by {len(self.u_index)} actuators"
-
-
-def actuator_force(a: Any, control: jax.Array, length: jax.Array, speed: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The force f (n,) of actuators a, and 1 where it is not clipped, else 0."""
-    u = jnp.clip(take(control, np.array(a.u_index)), a.control_range[:, 0], a.control_range[:, 1])
-    f = a.gain * u + a.bias[:, 0] + a.bias[:, 1] * length + a.bias[:, 2] * speed
-    low, high = a.force_range[:, 0], a.force_range[:, 1]
-    return jnp.clip(f, low, high), ((f > low) & (f < high)).astype(f.dtype)
-
-
-def held_energy(a: Any, control: jax.Array, length: jax.Array) -> jax.Array:
-    """−Σ ∫ f dℓ from ℓ = 0, without what the speeds add, () J: what actuators a give back, their control held.
-
-    f is clip(x) with x linear in ℓ, so that ∫ f dℓ is ℓ times the mean of clip between both ends of x. A share
-    bias₂ s that opposes the speed takes energy, since clip rises with x; where one drives on, it is infinite.
-    """
-    u = jnp.clip(take(control, np.array(a.u_index)), a.control_range[:, 0], a.control_range[:, 1])
-    begin = a.gain * u + a.bias[:, 0]
-    end = begin + a.bias[:, 1] * length
-    low, high = a.force_range[:, 0], a.force_range[:, 1]
-
-    def risen(x):
-        """∫ clip dx."""
-        f = jnp.clip(x, low, high)
-        return f * (x - 0.5 * f)
-
-    # between ends that nearly agree the mean is that of the middle, without the cancellation
-    apart = jnp.abs(end - begin) > 1e-3 * (jnp.abs(end) + jnp.abs(begin))
-    mean = (risen(end) - risen(begin)) / jnp.where(apart, end - begin, 1.0)
-    mean = jnp.where(apart, mean, jnp.clip(0.5 * (begin + end), low, high))
-    return jnp.where(jnp.any(a.bias[:, 2] > 0), jnp.inf, -jnp.sum(mean * length))
-
-
-class _Slots(NamedTuple):
-    """Where the six places of a gear are in q and v; constant. Unused places point to the first entry."""
-
-    used: np.ndarray  # (n,6) bool
-    q: np.ndarray  # (n,3) of the first three
-    p: np.ndarray  # (n,4) of the quaternion
-    v: np.ndarray  # (n,6)
-    ball: np.ndarray  # (n,1) bool, whether there is one
-    measured: np.ndarray  # (n,1) bool, whether there is a length
-    in_parent: np.ndarray  # (n,1) bool
-
-
-@made_once
-def _slots(which: tuple[tuple[str, int, int, bool], ...]) -> _Slots:
-    parts = [JOINTS[kind].primitives for kind, *_ in which]
-    q, v = (np.array([w[i] for w in which])[:, None] for i in (1, 2))
-    ball = np.array([BALL in p for p in parts])[:, None]
-    count = np.array([len(p) for p in parts])[:, None] - ball  # of hinges and slides
-    place = np.arange(6)
-    used = np.where(place < 3, place < count, ball)
-    return _Slots(
-        used=used,
-        q=np.where(used[:, :3], q + place[:3], 0),
-        p=np.where(ball, q + count + place[:4], 0),
-        v=np.where(used, np.where(place < 3, v + place, v + count + place - 3), 0),
-        ball=ball,
-        measured=~ball | (count == 0),
-        in_parent=np.array([w[3] for w in which])[:, None] & ball,
-    )
-
-
-# --- without a control -------------------------------------------------------------------------------------
 
 
 @jax.tree_util.register_dataclass

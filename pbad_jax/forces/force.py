@@ -243,12 +243,12 @@ def of_force(at: Instant, k: int) -> Instant:
 
 def nearby(model: Model, start: Start) -> tuple:
     """Of every force what it finds near at the start of a step; None where it does not look."""
-    return tuple(f.near(model, start) if hasattr(f, "near") else None for f in model.forces)
+    return tuple(f.near(model, start) if offers(f, "near") else None for f in model.forces)
 
 
 def first_duals(model: Model, where: str) -> tuple:
     """Of every force that acts there what it finds at the first iterate; None where it has no dual."""
-    return tuple(f.dual(model) if acts_at(f) == where and hasattr(f, "dual") else None for f in model.forces)
+    return tuple(f.dual(model) if acts_at(f) == where and offers(f, "dual") else None for f in model.forces)
 
 
 def _of_right_shapes(model: Model, force: "Force", load: Load) -> Load:
@@ -265,7 +265,7 @@ def _of_right_shapes(model: Model, force: "Force", load: Load) -> Load:
     for name, x, allowed in parts:
         if x is not None and jnp.shape(x) not in allowed:
             wanted = " or ".join(map(str, allowed))
-            raise ModelError(f"load of {type(force).__name__}: {name} has shape {jnp.shape(x)}; wanted {wanted}")
+            raise ModelError(f"load of {name_of(force)}: {name} has shape {jnp.shape(x)}; wanted {wanted}")
     return load
 
 
@@ -342,7 +342,7 @@ def total_potential(model: Model, at: Instant) -> jax.Array:
         -10.601
     """
     check_model(model)
-    parts = [f.potential(model, of_force(at, k)) for k, f in enumerate(model.forces) if hasattr(f, "potential")]
+    parts = [f.potential(model, of_force(at, k)) for k, f in enumerate(model.forces) if offers(f, "potential")]
     return sum(parts, jnp.zeros((), model.dtype))
 
 
@@ -356,18 +356,18 @@ def stored(model: Model, at: Instant) -> list[jax.Array | None]:
 
 def _stored(force: Any, model: Model, at: Instant) -> jax.Array | None:
     if makes_no_energy(force):
-        return force.potential(model, at) if hasattr(force, "potential") else jnp.zeros((), model.dtype)
-    return force.held_potential(model, at) if hasattr(force, "held_potential") else None
+        return force.potential(model, at) if offers(force, "potential") else jnp.zeros((), model.dtype)
+    return force.held_potential(model, at) if offers(force, "held_potential") else None
 
 
 def gaps(model: Model, at: Instant) -> tuple[jax.Array, ...]:
     """The gaps of all forces that have some, in their order; see `Force`."""
-    return tuple(f.gap(model, at) for f in model.forces if hasattr(f, "gap"))
+    return tuple(f.gap(model, at) for f in model.forces if offers(f, "gap"))
 
 
 def passed(model: Model, at: Instant) -> jax.Array:
     """Whether a force says that in the step that ends here something went through something, () bool."""
-    parts = [f.passed(model, of_force(at, k)) for k, f in enumerate(model.forces) if hasattr(f, "passed")]
+    parts = [f.passed(model, of_force(at, k)) for k, f in enumerate(model.forces) if offers(f, "passed")]
     return jnp.any(jnp.stack([jnp.zeros((), bool), *parts]))
 
 
@@ -396,6 +396,9 @@ class Force(Protocol):
         by_parts(model, at)            its Parts, at "step" and with a dual: on the way to a root `load` is not asked,
                                        but of those parts that may act
         describe(model)                (its name, on how much of the model it acts), two strings for `pbad-jax info`
+        name: str                      what reports call it; otherwise the name of its class
+
+    A method may be a property, which is None where there is none.
 
     Example:
         >>> @jax.tree_util.register_dataclass
@@ -420,6 +423,22 @@ METHODS = ("potential", "held_potential", "gap", "depth", "passed", "near", "dua
 OPTIONAL = ("at", *FLAGS, *METHODS)
 
 
+def offers(force: Any, name: str) -> bool:
+    """Whether it has something of that name, which is not None."""
+    return getattr(force, name, None) is not None
+
+
+def name_of(force: Any) -> str:
+    """What reports call it: its `name`, a str, or else that of its class.
+
+    Example:
+        >>> [forces.name_of(force) for force in felt.forces]
+        ['Gravity', 'JointSpring', 'JointDamping', 'JointFriction', 'JointLimit']
+    """
+    name = getattr(force, "name", None)
+    return name if isinstance(name, str) else type(force).__name__
+
+
 def acts_at(force: Force) -> str:
     """Where the force acts: at the "stages", or once a "step"."""
     return getattr(force, "at", "stages")
@@ -427,7 +446,7 @@ def acts_at(force: Force) -> str:
 
 def goes_by_parts(force: Force) -> bool:
     """Whether on the way to a root only those of its places are asked that may act."""
-    return hasattr(force, "by_parts") and acts_at(force) == "step"
+    return offers(force, "by_parts") and acts_at(force) == "step"
 
 
 def is_conservative(force: Force) -> bool:
@@ -438,7 +457,7 @@ def is_conservative(force: Force) -> bool:
         >>> forces.is_conservative(spring), forces.is_conservative(forces.drag(0.1))
         (True, False)
     """
-    return hasattr(force, "potential") and getattr(force, "conservative", True)
+    return offers(force, "potential") and getattr(force, "conservative", True)
 
 
 def makes_no_energy(force: Force) -> bool:
@@ -454,7 +473,7 @@ def couples_joints(force: Force) -> bool:
 def description(force: Force, model: Model) -> tuple[str, str]:
     """The force's name, and on how much of the model it acts."""
     describe = getattr(force, "describe", None)
-    return (type(force).__name__, "") if describe is None else describe(model)
+    return (name_of(force), "") if describe is None else describe(model)
 
 
 def dofs(numbers) -> str:

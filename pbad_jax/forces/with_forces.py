@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import ModelError
-from pbad_jax.forces.force import FLAGS, OPTIONAL, WHERE, Force
+from pbad_jax.forces.force import FLAGS, METHODS, OPTIONAL, WHERE, Force, name_of
 from pbad_jax.model.model import Model, check_model, is_number
 
 
@@ -29,7 +29,7 @@ def with_forces(model: Model, *forces: Force) -> Model:
     for force in forces:
         if any(force is known for known in model.forces):
             raise ModelError(
-                f"with_forces: this {type(force).__name__} is in the model already and would act twice; "
+                f"with_forces: this {name_of(force)} is in the model already and would act twice; "
                 "pass only the new forces"
             )
         _check_kind(force)
@@ -53,7 +53,7 @@ def _check_kind(force) -> None:
         )
     if jax.tree_util.all_leaves([force]):
         raise ModelError(
-            f"with_forces: this {type(force).__name__} is no pytree; make it a frozen dataclass under "
+            f"with_forces: this {name_of(force)} is no pytree; make it a frozen dataclass under "
             "@jax.tree_util.register_dataclass"
         )
 
@@ -64,7 +64,7 @@ def _check_names(force) -> None:
         meant = "" if name.startswith("_") or name in OPTIONAL else _nearest(name)
         if meant:
             raise ModelError(
-                f"with_forces: {name!r} of this {type(force).__name__} is no name of pbad_jax.forces.Force and has no "
+                f"with_forces: {name!r} of this {name_of(force)} is no name of pbad_jax.forces.Force and has no "
                 f"effect; is {meant!r} meant? Write that, or call what is your own something else, such as _{name}"
             )
 
@@ -79,10 +79,12 @@ def _check_values(force) -> None:
     """Where, flags and methods are what `Force` says, where they are there."""
     given = {name: getattr(force, name) for name in OPTIONAL if hasattr(force, name)}
     for name, x in given.items():
+        if name in METHODS and x is None and isinstance(getattr(type(force), name), property):
+            continue
         fits, wanted = _rule(name, x)
         if not fits:
             raise ModelError(
-                f"with_forces: {name} of this {type(force).__name__} is {x!r:.60}; it must be {wanted}, "
+                f"with_forces: {name} of this {name_of(force)} is {x!r:.60}; it must be {wanted}, "
                 "see pbad_jax.forces.Force"
             )
 
@@ -92,7 +94,7 @@ def _check_leaves(force) -> None:
     for path, x in jax.tree_util.tree_leaves_with_path(force):
         if not is_number(x):
             raise ModelError(
-                f"with_forces: {jax.tree_util.keystr(path).lstrip('.')} of this {type(force).__name__} is {x!r:.60}; "
+                f"with_forces: {jax.tree_util.keystr(path).lstrip('.')} of this {name_of(force)} is {x!r:.60}; "
                 "every leaf must be a number or an array"
             )
 

@@ -16,10 +16,11 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.atom import parallel
-from pbad_jax.forces import Force, InertiaBoxes, JointCoupling, connect, contact, contact_points, joined, surfaces, weld
+from pbad_jax.forces import Force, InertiaBoxes, Tendons, connect, contact, contact_points, joined, surfaces, weld
 from pbad_jax.forces.attachments import carried, reference_transforms
 from pbad_jax.forces.contact_between import MAX_CONTACTS, geoms_in_contact
 from pbad_jax.forces.contact_points import ContactPoints
+from pbad_jax.forces.tendons import coupled
 from pbad_jax.io import mujoco_tendons
 from pbad_jax.io.features import idle, refused
 from pbad_jax.io.mjcf import mujoco_module
@@ -436,13 +437,16 @@ def _coupling_data(m, rows: list[int]) -> dict:
     return {"q": tuple(q), "v": tuple(v), "offset": offset, "polynomial": m.eq_data[rows, :5], "time": time}
 
 
-def _couplings(data: dict, model: Model) -> JointCoupling:
+def _couplings(data: dict, model: Model) -> Force:
     inertia = 1.0 / np.maximum(np.asarray(_inverse_inertia(model)), 1e-12)
     k = np.array([inertia[v[0]] for v in data["v"]]) / np.array(data["time"]) ** 2
     damping = 2 * np.sqrt(k * np.array([inertia[v[0]] for v in data["v"]]))
 
     leaf = checks.leaf(model.dtype)
-    return JointCoupling(leaf(data["offset"]), leaf(data["polynomial"]), leaf(k), leaf(damping), data["q"], data["v"])
+    rows = np.eye(model.nv + 1)[np.array(data["v"]), :-1]  # (n,2,nv), zero where there is no second joint
+    one, other = (Tendons(leaf(rows[:, i]), of="Joint") for i in range(2))
+    how = {"offset": data["offset"], "polynomial": data["polynomial"], "stiffness": k, "damping": damping}
+    return coupled(one, other, leaf=leaf, **how)
 
 
 def _inverse_inertia(model: Model):

@@ -8,8 +8,6 @@ import numpy as np
 from pbad_jax.builders.build_model import LIMIT_DAMPING, LIMIT_WIDTH
 from pbad_jax.forces import (
     Force,
-    spatial_tendon_limit,
-    spatial_tendon_spring,
     tendon_coupling,
     tendon_friction,
     tendon_limit,
@@ -69,7 +67,7 @@ def tendons(m, names, switches: set[str]) -> tuple[list[Maker], list[str]]:
     for t in range(m.ntendon):
         acts = [f for f in _ACTS if np.any(getattr(m, f"tendon_{f}", np.zeros(m.ntendon))[t])]
         spatial = not is_fixed(m, t)
-        no = [f for f in acts if f in _ELSE or (spatial and f == "frictionloss")]
+        no = [f for f in acts if f in _ELSE or False]
         if acts and why_not(m, t):
             lost.append(refused("tendon", f" {names.tendon[t]!r} ({why_not(m, t)}: {', '.join(acts)})"))
             continue
@@ -77,31 +75,30 @@ def tendons(m, names, switches: set[str]) -> tuple[list[Maker], list[str]]:
             lost.append(refused("tendon", f" {names.tendon[t]!r} ({'spatial: ' * spatial}{', '.join(no)})"))
         if not why_not(m, t):
             (straight if spatial else fixed).append(t)
-    makers = _laws(m, np.array(fixed, int), names, switches, tendon_spring, tendon_limit)
-    makers += _laws(m, np.array(straight, int), names, switches, spatial_tendon_spring, spatial_tendon_limit)
-    on = [t for t in fixed if m.tendon_frictionloss[t] > 0]
-    if on and "frictionloss" not in switches:
-        rows = [coefficients(m, t, names) for t in on]
-        makers.append(functools.partial(tendon_friction, tendons=rows, loss=m.tendon_frictionloss[on]))
+    makers = [maker for which in (fixed, straight) for maker in _laws(m, np.array(which, int), names, switches)]
     return makers, lost
 
 
-def _laws(m, which: np.ndarray, names, switches: set[str], spring: Callable, limit: Callable) -> list[Maker]:
-    """Springs with dampers, and limits, of either kind of tendons."""
+def _laws(m, which: np.ndarray, names, switches: set[str]) -> list[Maker]:
+    """Springs with dampers, limits and dry friction, of either kind of tendons."""
     makers: list[Maker] = []
     stiff = m.tendon_stiffness[which] * ("spring" not in switches)
     damped = m.tendon_damping[which] * ("damper" not in switches)
     on = (stiff != 0) | (damped != 0)
     if on.any():
         how = {"stiffness": stiff[on], "rest": m.tendon_lengthspring[which[on]], "damping": damped[on]}
-        makers.append(functools.partial(spring, tendons=[tendon(m, t, names) for t in which[on]], **how))
+        makers.append(functools.partial(tendon_spring, tendons=[tendon(m, t, names) for t in which[on]], **how))
     on = which[m.tendon_limited[which] != 0]
     if on.size and "limit" not in switches:
         k = _inertia(m, on) / spring_time(m, m.tendon_solref_lim[on], m.tendon_solimp_lim[on]) ** 2
         margin = np.minimum(m.tendon_margin[on], 0.49 * np.diff(m.tendon_range[on])[:, 0])  # the ends act so far before
         bounds = m.tendon_range[on] + margin[:, None] * [1, -1]
         how = {"range": bounds, "stiffness": k, "width": LIMIT_WIDTH, "damping": LIMIT_DAMPING}
-        makers.append(functools.partial(limit, tendons=[tendon(m, t, names) for t in on], **how))
+        makers.append(functools.partial(tendon_limit, tendons=[tendon(m, t, names) for t in on], **how))
+    on = which[m.tendon_frictionloss[which] > 0]
+    if on.size and "frictionloss" not in switches:
+        rows = [tendon(m, t, names) for t in on]
+        makers.append(functools.partial(tendon_friction, tendons=rows, loss=m.tendon_frictionloss[on]))
     return makers
 
 

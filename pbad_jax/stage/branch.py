@@ -6,7 +6,7 @@ import numpy as np
 
 from pbad_jax.atom import operator
 from pbad_jax.dynamics.energy import kinetic_of
-from pbad_jax.forces.force import acts_at, passed, stored
+from pbad_jax.forces.force import acts_at, offers, passed, stored
 from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import batched, rotations
@@ -89,7 +89,7 @@ def is_continuous(model: Model, dt, v_old: jax.Array, z: jax.Array, v_new: jax.A
 
 def passes_through(model: Model, dt, start: StepStart, z: jax.Array) -> jax.Array:
     """Whether a force says that in a step to the increment z (nq,) something went through something, () bool."""
-    if not any(hasattr(f, "passed") for f in model.forces):
+    if not any(offers(f, "passed") for f in model.forces):
         return jnp.zeros((), bool)
     model, dt, start, z = jax.lax.stop_gradient((model, dt, start, z))
     st = equation.stages(model, start, z[None])

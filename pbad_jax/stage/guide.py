@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.atom import operator
-from pbad_jax.forces.force import Guide, acts_at, first_duals
+from pbad_jax.forces.force import Guide, acts_at, first_duals, offers
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.model.model import Model
@@ -26,7 +26,7 @@ class StageGuide(NamedTuple):
 
 def has_duals(model: Model, once: bool) -> bool:
     """Whether a force has that acts at the stages or, if that is there, once a step."""
-    return any(hasattr(f, "dual") and (once or acts_at(f) == "stages") for f in model.forces)
+    return any(offers(f, "dual") and (once or acts_at(f) == "stages") for f in model.forces)
 
 
 def first(model: Model, m: int, once: bool, T: jax.Array, free: operator.Mobility) -> StageGuide:

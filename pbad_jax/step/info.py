@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import Status, StepError
+from pbad_jax.forces.force import name_of
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.model.model import Model, Topology
 
@@ -147,7 +148,7 @@ def nothing_yet(model: Model, account: bool, condition: bool) -> StepInfo:
 
 def names(model: Model) -> dict[str, tuple[str, ...]]:
     """The names that every StepInfo of this model carries."""
-    return {"dofs": _dof_names(model.topology), "forces": tuple(type(f).__name__ for f in model.forces)}
+    return {"dofs": _dof_names(model.topology), "forces": tuple(name_of(f) for f in model.forces)}
 
 
 def has_gradient(status: jax.Array, condition: jax.Array) -> jax.Array:

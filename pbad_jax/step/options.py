@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from pbad_jax.checks import integer, step_size
 from pbad_jax.dynamics.instant import coupling
 from pbad_jax.errors import OptionError
-from pbad_jax.forces.force import acting, is_conservative
+from pbad_jax.forces.force import acting, is_conservative, name_of
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import NAMES, AnyScheme, radau
 from pbad_jax.stage.problem import SolverConfig
@@ -176,7 +176,7 @@ def _check_impulses(options: Options, model: Model) -> None:
     """Schemes with history have no velocity that an impulse could change: theirs is read off positions before and after
     it, and a body that has come to rest would be told to move on.
     """
-    once, scheme = [type(f).__name__ for f in acting(model, "step")], scheme_of(options)
+    once, scheme = [name_of(f) for f in acting(model, "step")], scheme_of(options)
     if once and scheme.has_history:
         raise OptionError(
             f"{scheme.name} has no place for forces that act once a step (at='step'): {', '.join(once)}. Use "
@@ -217,7 +217,7 @@ def _recurrence(options: Options, model: Model) -> str:
 
 def _objective(options: Options, model: Model) -> str:
     """The objective that "auto" stands for; an energy needs a potential of every force."""
-    bare = [type(f).__name__ for f in model.forces if not is_conservative(f)]
+    bare = [name_of(f) for f in model.forces if not is_conservative(f)]
     if options.objective == "energy" and bare:
         raise OptionError(
             f"objective 'energy' needs a potential of every force; {', '.join(bare)} has none: use objective='auto'"

@@ -69,7 +69,7 @@ def test_right_derivatives():
         assert abs(row.difference) > 1e-6, name
         assert row.forward == pytest.approx(row.reverse, rel=1e-3 if FLOAT32 else 1e-9)
     assert {(row.name.split()[-1], row.by) for row in report.slopes} >= {
-        ("Tether", "positions"), ("Tether", "velocities"), ("JointDamping", "v"), ("Actuation", "q"),
+        ("Tether", "positions"), ("Tether", "velocities"), ("JointDamping", "v"), ("JointActuation", "q"),
     }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE
+from helpers import DTYPE, changed
 
 import pbad_jax as pbad
 from pbad_jax import control
@@ -24,9 +24,7 @@ def pendulum() -> pbad.envs.Env:
     """With 3 N m, of the 5 that would lift it, and a reward without a kink."""
     task = pbad.envs.make("pendulum", dtype=DTYPE).task
     bounds = jnp.asarray([[-3.0, 3.0]], DTYPE)
-    forces = [
-        dataclasses.replace(f, control_range=bounds) if hasattr(f, "control_range") else f for f in task.model.forces
-    ]
+    forces = [changed(f, control_range=bounds) for f in task.model.forces]
     model = dataclasses.replace(task.model, forces=tuple(forces))
     task = dataclasses.replace(task, model=model, reward=upright)
     return pbad.envs.make(task, options=pbad.Options(dt=0.05, scheme="radau1"))

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE
+from helpers import DTYPE, part
 
 import pbad_jax as pbad
 from pbad_jax.envs import Moment, Params, Task
@@ -188,8 +188,8 @@ def test_randomise():
     wanted = (own.second_moment[links] / own.second_moment[links, 3:, 3:])[None]
     np.testing.assert_allclose(shape, np.broadcast_to(wanted, shape.shape), atol=1e-6)
     for kind, name, low, high in (("Contact", "friction", 0.1, 1.0), ("VectorActuation", "gain", 0.9, 1.1)):
-        i = [type(f).__name__ for f in own.forces].index(kind)
-        factor = getattr(params.model.forces[i], name) / getattr(own.forces[i], name)[None]
+        i = [pbad.forces.name_of(f) for f in own.forces].index(kind)
+        factor = getattr(part(params.model.forces[i], name), name) / getattr(part(own.forces[i], name), name)[None]
         assert low <= factor.min() and factor.max() <= high and np.ptp(factor, axis=0).min() > 0.5 * (high - low)
     assert set(np.asarray(params.delay).tolist()) == {0, 1, 2, 3}
     again = draw(jax.random.split(jax.random.key(0), 64))

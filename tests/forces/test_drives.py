@@ -31,9 +31,10 @@ def dtype_of(x, model) -> jax.Array:
 
 
 def drives(model) -> pbad.Model:
-    """With nothing but what is of forces.drives."""
-    kinds = (forces.Actuation, forces.VectorActuation, forces.PDDrive, forces.JointForce)
-    return dataclasses.replace(model, forces=tuple(f for f in model.forces if isinstance(f, kinds)))
+    """With nothing but actuators and drives."""
+    kinds = (forces.PDDrive, forces.JointForce)
+    own = (f for f in model.forces if forces.is_actuator(f) or isinstance(f, kinds))
+    return dataclasses.replace(model, forces=tuple(own))
 
 
 @jax.jit
@@ -64,7 +65,7 @@ def test_actuators_of_balls_and_free_joints_are_mujocos():
     """All rotations, beyond half a turn too: MuJoCo's qfrc_actuator to 1e-10, its acceleration to 1e-9."""
     m = mujoco.MjModel.from_xml_string(TRUNK)
     model = pbad.load(TRUNK)
-    assert [type(f).__name__ for f in model.forces] == ["Gravity", "Actuation", "VectorActuation"]
+    assert [forces.name_of(f) for f in model.forces] == ["Gravity", "JointActuation", "VectorActuation"]
     acceleration = jax.jit(lambda q, v, u: joint_acceleration(model, q, v, 0.0, u))
     rng, clipped = np.random.default_rng(0), set()
     for _ in range(20):
@@ -84,7 +85,8 @@ def test_info_says_how_much_they_drive(capsys, tmp_path):
     (tmp_path / "m.xml").write_text(TRUNK)
     assert main(["info", str(tmp_path / "m.xml")]) == 0
     lines = [re.split("  +", line) for line in capsys.readouterr().out.splitlines()]
-    assert ["Actuation", "by 2 actuators", "stage"] in lines and ["VectorActuation", "by 7 actuators", "stage"] in lines
+    for kind, n in (("JointActuation", 2), ("VectorActuation", 7)):
+        assert [kind, f"by {n} actuators", "stage"] in lines
 
 
 # --- in Python -------------------------------------------------------------------------------------------

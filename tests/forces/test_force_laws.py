@@ -25,7 +25,7 @@ from force_cases import (
     random_point,
     still,
 )
-from helpers import DTYPE, FLOAT32, TOL, Case, assert_close, assert_refused, rotation_of
+from helpers import DTYPE, FLOAT32, TOL, Case, assert_close, assert_refused, changed, part, rotation_of
 from stage_cases import SCHEMES, both, draw
 
 import pbad_jax as pbad
@@ -42,26 +42,21 @@ tree_and_dense = jax.jit(both.__wrapped__, static_argnames="scheme")
 
 
 def own(kind, **changes):
-    """The model's own force of that kind, changed."""
-    force = next(f for f in creature().forces if isinstance(f, kind))
-    arrays = {k: jnp.full_like(getattr(force, k), x) for k, x in changes.items() if k in ("width", "damping")}
-    return dataclasses.replace(force, **{**changes, **arrays})
+    """The model's own force of that name, changed."""
+    force = next(f for f in creature().forces if forces.name_of(f) == kind)
+    return changed(force, **{k: jnp.full_like(getattr(part(force, k), k), x) for k, x in changes.items()})
 
 
-def coupling(**changes) -> forces.JointCoupling:
+def coupling() -> forces.LineForce:
     """Knee and rail by a quartic, the hub held still."""
-    t, addresses = creature().topology, {}
-    for joint in t.joints:
-        addresses[joint.name] = (joint.q, joint.v)
-    q, v = (tuple((addresses[a][k], -1 if b is None else addresses[b][k]) for a, b in PAIRS) for k in (0, 1))
-    numbers = {"offset": [[0.2, -0.1], [0.0, 0.0]], "polynomial": [[0, 0.7, 0.3, -0.2, 0.1], [0.0] * 5]}
-    numbers |= {"stiffness": [3.0, 2.0], "damping": [0.5, 0.4]} | changes
-    conservative = not np.any(numbers["damping"])
-    return forces.JointCoupling(**{k: leaf(x) for k, x in numbers.items()}, q_index=q, v_index=v,
-                                conservative=conservative)  # fmt: skip
-
-
-PAIRS = (("knee", "rail"), ("hub", None))
+    rows, leaves = np.zeros((2, 2, creature().nv)), creature().topology.joints
+    for n, pair in enumerate((("knee", "rail"), ("hub", None))):
+        for k, name in enumerate(pair):
+            rows[k, n] += sum(np.eye(creature().nv)[j.v] for j in leaves if j.name == name)
+    one, other = (forces.Tendons(leaf(x), of="Joint") for x in rows)
+    polynomial = leaf([[0, 0.7, 0.3, -0.2, 0.1], [0.0] * 5])
+    spring = forces.Spring(leaf([3.0, 2.0]), leaf([0.0, 0.0]), leaf([0.5, 0.4]), conservative=False)
+    return forces.LineForce(forces.Coupling(one, other, leaf([[0.2, -0.1], [0.0, 0.0]]), polynomial), spring)
 
 
 def egg(P, parameters):
@@ -137,10 +132,10 @@ TURNS = [
 ]
 
 
-def driven(joints, **changes) -> forces.VectorActuation:
+def driven(joints, **changes) -> forces.LineForce:
     """Actuators of balls and free joints; the two controls of the creature serve all."""
     force = pbad.with_actuators(creature(), *(dataclasses.replace(a, **changes) for a in joints)).forces[-1]
-    return dataclasses.replace(force, u_index=(0, 1, 1, 0)[: len(joints)])
+    return changed(force, u_index=(0, 1, 1, 0)[: len(joints)])
 
 
 GOAL = (0.3, *(x / 2 for x in (1.0, -1.0, 1.0, -1.0)), -0.1)  # of knee, hip and rail
@@ -149,13 +144,13 @@ DRIVE = {"kp": (2.0, 3.0, 1.5, 0.5, 4.0), "kd": (0.4, 0.7, 0.3), "target": GOAL}
 PULLS = [{"knee": 1.5, "rail": -0.5}, {"hub": 0.7, "rail": 1.2, "knee": -0.3}]
 
 
-def pulled(**changes) -> forces.TendonActuation:
+def pulled(**changes) -> forces.LineForce:
     """Actuators of tendons; the two controls of the creature serve them."""
     drives = [
         Actuator(PULLS[0], "first", gear=1.5, gain=2.0, bias=(0.1, -1.5, -0.4), **changes),
         Actuator(PULLS[1], "second", gear=-0.5, gain=3.0, bias=(0.0, -0.5, -0.2), **changes),
     ]
-    return dataclasses.replace(pbad.with_actuators(creature(), *drives).forces[-1], u_index=(0, 1))
+    return changed(pbad.with_actuators(creature(), *drives).forces[-1], u_index=(0, 1))
 
 
 ROPES = [
@@ -174,7 +169,7 @@ ROPES = [
 def hauled(target, **how) -> Any:
     """An actuator of a rope or a site; the two controls of the creature serve it."""
     drives = [Actuator(x, f"u{k}", gain=2.0, bias=(0.1, -1.5, -0.4), **how) for k, x in enumerate(target)]
-    return dataclasses.replace(pbad.with_actuators(creature(), *drives).forces[-1], u_index=(1, 0)[: len(drives)])
+    return changed(pbad.with_actuators(creature(), *drives).forces[-1], u_index=(1, 0)[: len(drives)])
 
 
 JETS = [Site("shin", (0.1, 0.2, 0.3), (1, 0.2, 0.3, 0.4)), Site("trunk", (0, 0, 0.1))]
@@ -185,13 +180,15 @@ QUARTIC = {"polynomial": (0.3, 0.7, 0.3, -0.2, 0.1), "offset": (0.2, -0.1), "sti
 HELD = {"stiffness": 5.0, "damping": 0.8}
 # name -> (how to make it, whether it is conservative)
 FORCES = {
-    "Gravity": (lambda: own(forces.Gravity), True),
-    "JointSpring": (lambda: own(forces.JointSpring), True),
-    "JointDamping": (lambda: own(forces.JointDamping), False),
-    "JointFriction": (lambda: own(forces.JointFriction), False),
-    "JointLimit": (lambda: own(forces.JointLimit, width=0.2, damping=0.6), False),
+    "Gravity": (lambda: own("Gravity"), True),
+    "JointSpring": (lambda: own("JointSpring"), True),
+    "JointDamping": (lambda: own("JointDamping"), False),
+    "JointFriction": (lambda: own("JointFriction"), False),
+    "JointLimit": (lambda: own("JointLimit", width=0.2, damping=0.6), False),
+    "BallSpring": (lambda: own("BallSpring"), True),
+    "BallLimit": (lambda: own("BallLimit", width=0.2), False),
     "JointCoupling": (coupling, False),
-    "Actuation": (lambda: own(forces.Actuation), False),
+    "JointActuation": (lambda: own("JointActuation"), False),
     "VectorActuation": (lambda: driven(TURNS), False),
     "VectorActuation, clipped": (lambda: driven(TURNS, control_range=(-1, 1), force_range=(-0.4, 0.9)), False),
     "PDDrive": (law("pd_drive", (["knee", "hip", "rail"],), **DRIVE), False),
@@ -206,9 +203,9 @@ FORCES = {
     "TendonCoupling, alone": (law("tendon_coupling", (PULLS[0],), **QUARTIC), True),
     "TendonActuation": (pulled, False),
     "TendonActuation, clipped": (lambda: pulled(control_range=(-1, 1), force_range=(-0.4, 0.9)), False),
-    "SpatialTendonSpring": (law("spatial_tendon_spring", (ROPES,), stiffness=2.0, rest=0.3, damping=0.3), False),
-    "SpatialTendonSpring, elastic": (law("spatial_tendon_spring", (ROPES[0],), stiffness=2.0, rest=0.5), True),
-    "SpatialTendonLimit": (law("spatial_tendon_limit", (ROPES, [[0.3, 0.7], [-INF, 0.2]]), stiffness=3.0, width=0.2,
+    "SpatialTendonSpring": (law("tendon_spring", (ROPES,), stiffness=2.0, rest=0.3, damping=0.3), False),
+    "SpatialTendonSpring, elastic": (law("tendon_spring", (ROPES[0],), stiffness=2.0, rest=0.5), True),
+    "SpatialTendonLimit": (law("tendon_limit", (ROPES, [[0.3, 0.7], [-INF, 0.2]]), stiffness=3.0, width=0.2,
                                damping=0.6), False),
     "SpatialTendonActuation": (lambda: hauled(ROPES, gear=1.5), False),
     "SpatialTendonActuation, clipped": (lambda: hauled(ROPES, force_range=(-1.3, 0.9)), False),
@@ -254,9 +251,9 @@ def test_slopes(name):
         promised = expected(out["load"], links)
         size += sum(float(jnp.abs(y).sum()) for k, y in acts(out["load"]).items() if k[0] != "u")
         for judge, tolerance in (("autodiff", TOL["autodiff"]), ("differences", TOL["difference"])):
-            for part, J in out.get(judge, {}).items():
-                for by, want in blocks(promised[part], links).items():
-                    assert_close(blocks(J, links)[by], want, tolerance, f"{judge}: ∂{part}/∂{by}, seed {seed}")
+            for what, J in out.get(judge, {}).items():
+                for by, want in blocks(promised[what], links).items():
+                    assert_close(blocks(J, links)[by], want, tolerance, f"{judge}: ∂{what}/∂{by}, seed {seed}")
     assert size > 0.1, "the force never acted"
 
 
@@ -321,7 +318,7 @@ def test_everything_is_finite_in_special_poses(name):
             assert_finite(judged(model, force, here), what)
 
 
-DRIVES = [name for name in FORCES if name.split(",")[0] in ("VectorActuation", "PDDrive", "JointSpring")]
+DRIVES = [name for name in FORCES if name.split(",")[0] in ("VectorActuation", "PDDrive", "JointSpring", "BallSpring")]
 
 
 @pytest.mark.parametrize("name", DRIVES)
@@ -612,18 +609,18 @@ REFUSED = [
     (on("tendon_coupling", PULLS, stiffness=1.0, polynomial=(1, 2)), ["polynomial of tendon_coupling", "(2,)", "(5,)"]),
     (lambda: pbad.with_actuators(creature(), Actuator({"knee": 1.0})), ["actuator of the tendon", "knee", "no name"]),
     (lambda: pbad.with_actuators(creature(), Actuator({"hip": 1.0}, "a")), ["actuator 'a'", "'hip'", "ball"]),
-    (on("spatial_tendon_spring", ("a", "b")), ["site in a tendon of spatial_tendon_spring", "'a'", "none"]),
-    (on("spatial_tendon_spring", (JETS[0],)), ["tendon of spatial_tendon_spring", "fewer than two"]),
-    (on("spatial_tendon_spring", (*JETS, 2.0, JETS[0])), ["a branch", "fewer than two"]),
-    (on("spatial_tendon_spring", (*JETS, 0.0, *JETS)), ["divisor of a pulley", "0", "> 0"]),
-    (on("spatial_tendon_spring", (Site("tail"), JETS[0])), ["body of a site", "'tail'", "trunk"]),
-    (on("spatial_tendon_spring", (JETS[0], None)), ["None", "is no site"]),
-    (on("spatial_tendon_spring", []), ["tendons of spatial_tendon_spring", "[]", "tuple of sites"]),
-    (on("spatial_tendon_spring", ROPES, stiffness=-1.0), ["stiffness of spatial_tendon_spring", "-1", "at least zero"]),
-    (on("spatial_tendon_spring", ROPES, rest=[1.0] * 3), ["rest of spatial_tendon_spring", "(3,)", "(2, 2)"]),
-    (on("spatial_tendon_limit", ROPES, (1.0, 0.5), stiffness=1.0), ["range of spatial_tendon_limit", "Swap"]),
-    (on("spatial_tendon_limit", ROPES, (0, NAN), stiffness=1.0), ["range of spatial_tendon_limit", "nan"]),
-    (on("spatial_tendon_limit", ROPES, (0, 1), stiffness=1.0, width=0), ["width of spatial_tendon_limit", "above"]),
+    (on("tendon_spring", ("a", "b")), ["site in a tendon of tendon_spring", "'a'", "none"]),
+    (on("tendon_spring", (JETS[0],)), ["tendon of tendon_spring", "fewer than two"]),
+    (on("tendon_spring", (*JETS, 2.0, JETS[0])), ["a branch", "fewer than two"]),
+    (on("tendon_spring", (*JETS, 0.0, *JETS)), ["divisor of a pulley", "0", "> 0"]),
+    (on("tendon_spring", (Site("tail"), JETS[0])), ["body of a site", "'tail'", "trunk"]),
+    (on("tendon_spring", (JETS[0], None)), ["None", "is no site"]),
+    (on("tendon_spring", []), ["tendons of tendon_spring", "[]", "tuple of sites"]),
+    (on("tendon_spring", ROPES, stiffness=-1.0), ["stiffness of tendon_spring", "-1", "at least zero"]),
+    (on("tendon_spring", ROPES, rest=[1.0] * 3), ["rest of tendon_spring", "(3,)", "(2, 2)"]),
+    (on("tendon_limit", ROPES, (1.0, 0.5), stiffness=1.0), ["range of tendon_limit", "Swap"]),
+    (on("tendon_limit", ROPES, (0, NAN), stiffness=1.0), ["range of tendon_limit", "nan"]),
+    (on("tendon_limit", ROPES, (0, 1), stiffness=1.0, width=0), ["width of tendon_limit", "above"]),
     (lambda: pbad.with_actuators(creature(), Actuator(JETS[0])), ["no name", "tendon or site"]),
     (lambda: pbad.with_actuators(creature(), Actuator(JETS[0], "a")), ["gear of actuator 'a' on a site", "(6,)"]),
     (lambda: pbad.with_actuators(creature(), Actuator(Site(None), "a", **PUSH)), ["actuator 'a'", "in the world"]),

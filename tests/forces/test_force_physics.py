@@ -393,7 +393,7 @@ def test_an_arm_falls_on_its_limit(scheme, dt):
     radau(2) and radau(3) let it fly by gravity inside a step, after the impulse: see `flight`.
     """
     model = pendulum(range=(-0.5, 2.0))
-    limit = next(f for f in model.forces if isinstance(f, forces.JointLimit))
+    limit = next(f.law for f in model.forces if forces.name_of(f) == "JointLimit")
     r = run(model, pbad.make_state(model, [1.0]), dt, 5.0, scheme)
     k, w = float(limit.stiffness[0]), float(limit.width[0])
     x = resting_excess(k, w, lambda x: MASS * G * ARM * np.cos(-0.5 - x))
@@ -410,7 +410,7 @@ def test_an_arm_falls_on_its_limit(scheme, dt):
 def test_a_ball_joint_falls_on_its_limit(scheme, dt):
     """The same for the angle of the whole rotation; its limit has no damping, so the joint has some, in flight too."""
     model = pendulum("ball", None, range=(0, 0.5), damping=0.5)
-    limit = next(f for f in model.forces if isinstance(f, forces.JointLimit))
+    limit = next(f for f in model.forces if isinstance(f, forces.BallLimit))
     r = run(model, pbad.make_state(model), dt, 8.0, scheme)
     k, w = float(limit.stiffness[0]), float(limit.width[0])
     x = resting_excess(k, w, lambda x: MASS * G * ARM * np.cos(0.5 + x))
@@ -612,15 +612,15 @@ def test_go2_stands(scheme):
     from robot_files import load_quietly, urdfs
 
     go2, _ = load_quietly(urdfs()["go2"], floating_base=True)
-    q, legs = np.array(go2.q0), np.zeros(go2.nv)
+    q, legs, rest = np.array(go2.q0), np.zeros(go2.nv), np.zeros(go2.nv)
     for joint in go2.topology.joints:
         if joint.type == "hinge":
             legs[joint.v] = 1
-            q[joint.q] = {"hip": 0.0, "thigh": 0.8, "calf": -1.5}[joint.name.split("_")[1]]
+            q[joint.q] = rest[joint.v] = {"hip": 0.0, "thigh": 0.8, "calf": -1.5}[joint.name.split("_")[1]]
     assert legs.sum() == 12
     law = forces.contact(go2, friction=0.8)
-    spring = forces.JointSpring(jnp.asarray(300.0 * legs), jnp.asarray(q))
-    model = pbad.with_forces(go2, law, spring, forces.JointDamping(jnp.asarray(10.0 * legs)))
+    held = forces.Spring(jnp.asarray(300.0 * legs), jnp.asarray(rest), jnp.asarray(10.0 * legs), conservative=False)
+    model = pbad.with_forces(go2, law, forces.LineForce(forces.Joints(), held))
 
     def lowest(q):
         state = pbad.make_state(model, q)
@@ -645,8 +645,8 @@ def swum(law):
     """
     model = pbad.swimmer(4, water=None)
     hinges = jnp.asarray([0.0, 0, 0, 1, 1, 1])
-    own = forces.JointSpring(WAVE[3] * hinges, model.q0), forces.JointDamping(0.1 * WAVE[3] * hinges)
-    model = pbad.with_forces(model, *own)
+    own = forces.Spring(WAVE[3] * hinges, model.q0, 0.1 * WAVE[3] * hinges, conservative=False)
+    model = pbad.with_forces(model, forces.LineForce(forces.Joints(), own))
     model = model if law is None else pbad.with_forces(model, law(model))
     dt, seconds = 0.05, 20.0
     t = dt * np.arange(round(seconds / dt))

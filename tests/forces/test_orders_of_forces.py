@@ -25,10 +25,10 @@ FINE = 160  # steps of radau3, whose error is then far below that of all others
 STEPS = {"radau2": 20, "radau3": 5, "dirk2": 40, "dirk3": 40, "dirk4": 20, "variational": 40}
 # what each program has: forces that act on one link or one degree of freedom, that join joints, that join links
 ALONE = [
-    *("JointDamping", "Actuation", "PDDrive, all", "JointPolynomial", "SiteActuation"),
+    *("JointDamping", "JointActuation", "PDDrive, all", "JointPolynomial", "SiteActuation"),
     *("Drag", "Fluid", "InertiaBoxes, wind", "connect, world", "weld, world"),
 ]
-JOINTS = ["JointCoupling", "VectorActuation", "TendonCoupling", "TendonActuation", "TendonSpring, elastic"]
+JOINTS = ["VectorActuation", "TendonCoupling", "TendonActuation", "TendonSpring, elastic"]
 LINKS = ["SpatialTendonSpring, elastic", "SpatialTendonActuation", "connect", "weld", "Magnet"]
 GROUPS = {"alone": ALONE, "joints": JOINTS, "links": LINKS}
 

@@ -301,7 +301,7 @@ def test_every_force_of_the_library_passes_its_own_rules_and_describes_itself():
         bare = dataclasses.replace(creature(), forces=())
         assert type(pbad.with_forces(bare, force).forces[0]) is type(force)
         label, extent = protocol.description(force, creature())
-        assert label.startswith(type(force).__name__)
+        assert label.startswith(forces.name_of(force))
         assert extent or type(force).__name__ in ("PaperDrag", "Magnet")
 
 

@@ -28,11 +28,13 @@ G = 9.81
 
 
 def of_kind(model, *kinds):
-    return [f for f in model.forces if isinstance(f, kinds)]
+    """Of these classes, or names of forces."""
+    return [f for f in model.forces if type(f) in kinds or forces.name_of(f) in kinds]
 
 
 def without(model, *kinds):
-    return dataclasses.replace(model, forces=tuple(f for f in model.forces if not isinstance(f, kinds)))
+    out = of_kind(model, *kinds)
+    return dataclasses.replace(model, forces=tuple(f for f in model.forces if not any(f is x for x in out)))
 
 
 def random_state(m, rng):
@@ -66,9 +68,9 @@ def test_acceleration_is_mujocos(name):
     model, report = load_quietly(path)
     assert not report.unsupported
     assert bool(of_kind(model, forces.InertiaBoxes)) == (name == "swimmer")
-    assert of_kind(model, forces.JointLimit) and bool(of_kind(model, forces.Contact)) == (name != "swimmer")
+    assert of_kind(model, "JointLimit") and bool(of_kind(model, forces.Contact)) == (name != "swimmer")
     assert bool(of_kind(model, forces.BodyContact)) == (name == "humanoid")
-    model = without(model, forces.JointLimit, forces.Contact, forces.BodyContact, forces.JointFriction)
+    model = without(model, "JointLimit", forces.Contact, forces.BodyContact, "JointFriction")
     m = mujoco.MjModel.from_xml_path(str(path))
     bits = mujoco.mjtDisableBit
     m.opt.disableflags |= bits.mjDSBL_CONTACT | bits.mjDSBL_LIMIT | bits.mjDSBL_FRICTIONLOSS
@@ -381,7 +383,7 @@ def test_contact_that_is_switched_off(flag):
       </worldbody></mujoco>"""
     model = pbad.load(text)
     assert not of_kind(model, forces.Contact) and not model.topology.inactive
-    stiff = of_kind(model, forces.JointLimit, forces.JointFriction)
+    stiff = of_kind(model, "JointLimit", "JointFriction")
     assert len(stiff) == (2 if flag == "contact" else 0)
 
 
@@ -529,7 +531,7 @@ def test_joint_equality():
     """A quartic between two hinges and a constant: MuJoCo's own residual, which stays below 5 g τ²/length."""
     m = mujoco.MjModel.from_xml_string(COUPLED)
     model = pbad.load(COUPLED)
-    (coupling,) = of_kind(model, forces.JointCoupling)
+    (coupling,) = of_kind(model, "JointCouplingSpring")
     d = mujoco.MjData(m)
     for seed in range(3):
         d.qpos[:], _ = random_state(m, np.random.default_rng(seed))
@@ -547,7 +549,7 @@ def test_mimic_of_the_panda():
     """The second finger follows the first while the arm falls: both slides agree to 5 g τ², τ = 0.02 s."""
     model, report = load_quietly(urdfs()["panda"], meshes=False)
     assert not any("mimic" in x for x in report.unsupported)
-    (coupling,) = of_kind(model, forces.JointCoupling)
+    (coupling,) = of_kind(model, "JointCouplingSpring")
     q = np.asarray(model.q0).copy()
     q[-2:] = 0.02
     traj = second(model, q, np.r_[np.zeros(model.nv - 2), 0.2, 0.2])
@@ -637,14 +639,14 @@ def test_tendons_are_mujocos():
     m.opt.jacobian = mujoco.mjtJacobian.mjJAC_DENSE
     model = pbad.load(TENDONS)
     assert model.topology.actuator_names == ("m", "u", "n")  # the controls are in the file's order
-    kinds = ("TendonSpring", "TendonFriction", "TendonLimit", "TendonCoupling", "TendonActuation")
-    force = {type(f).__name__: f for f in model.forces}
+    kinds = ("TendonSpring", "TendonFriction", "TendonLimit", "TendonCouplingSpring", "TendonActuation")
+    force = {forces.name_of(f): f for f in model.forces}
     rng, ends = np.random.default_rng(0), 0
 
     @jax.jit
     def ours(q, v, u):
         here = dataclasses.replace(at(model, q, v), control=u)
-        return {k: force[k].load(model, here).tau for k in kinds}, force["TendonCoupling"].gap(model, here)
+        return {k: force[k].load(model, here).tau for k in kinds}, force["TendonCouplingSpring"].gap(model, here)
 
     for _ in range(6):
         d = mujoco.MjData(m)
@@ -660,13 +662,13 @@ def test_tendons_are_mujocos():
             for k in ("EQUALITY", "FRICTION_TENDON", "LIMIT_TENDON")
         )
         assert_close(gap, d.efc_pos[equality], 1e-9)
-        coupling = force["TendonCoupling"]
+        coupling = force["TendonCouplingSpring"].law
         velocity = J[equality] @ d.qvel
         assert_close(
-            tau["TendonCoupling"], -(coupling.stiffness * gap + coupling.damping * velocity) @ J[equality], 1e-9
+            tau["TendonCouplingSpring"], -(coupling.stiffness * gap + coupling.damping * velocity) @ J[equality], 1e-9
         )
-        assert_close(force["TendonFriction"].coefficient, J[brake], 1e-9)
-        assert_close(force["TendonFriction"].loss, d.efc_frictionloss[brake], 1e-9)
+        assert_close(force["TendonFriction"].length.coefficient, J[brake], 1e-9)
+        assert_close(force["TendonFriction"].law.loss, d.efc_frictionloss[brake], 1e-9)
         pushes = np.asarray(tau["TendonLimit"]) @ J[end].T
         assert np.all(pushes >= 0) and (len(end) or not np.any(tau["TendonLimit"])) and np.all(d.efc_pos[end] < 0)
         ends += len(end)
@@ -737,8 +739,8 @@ def test_what_flies_and_hangs_is_mujocos():
     """Gravity compensation, polynomial springs, rotors on sites, ropes and pulleys between sites; nothing is taut."""
     m, model = mujoco.MjModel.from_xml_string(DRONE), pbad.load(DRONE)
     assert not model.topology.inactive and model.topology.actuator_names == ("lift", "bender", "winch")
-    free = without(model, forces.SpatialTendonLimit)
-    (leash,), rng, ends = of_kind(model, forces.SpatialTendonLimit), np.random.default_rng(0), 0
+    free = without(model, "SpatialTendonLimit")
+    (leash,), rng, ends = of_kind(model, "SpatialTendonLimit"), np.random.default_rng(0), 0
 
     @jax.jit
     def ours(q, v, u):
@@ -780,7 +782,6 @@ def test_tendons_that_wrap_are_named():
     assert e.value.features == (
         "equality 'e' (spatial tendon)",
         "tendon 'w' (it wraps about shapes: stiffness)",
-        "tendon 'v' (spatial: frictionloss)",
         "actuator 'x': transmission through a tendon that wraps about shapes",
     )
 
@@ -790,5 +791,5 @@ def test_flags_of_the_file_switch_tendons_off():
     if "mjDSBL_SPRING" not in dir(mujoco.mjtDisableBit):
         off = off.replace('spring="disable" damper="disable"', 'passive="disable"')
     text = TENDONS.replace('<option gravity="0 0 0"/>', f"<option>{off}</option>")
-    kinds = {type(f).__name__ for f in pbad.load(text).forces}
-    assert {k for k in kinds if k.startswith("Tendon")} == {"TendonCoupling", "TendonActuation"}
+    kinds = {forces.name_of(f) for f in pbad.load(text).forces}
+    assert {k for k in kinds if k.startswith("Tendon")} == {"TendonCouplingSpring", "TendonActuation"}

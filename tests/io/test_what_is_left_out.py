@@ -187,8 +187,7 @@ def test_a_margin_of_a_limit_moves_it_inwards():
       <geom size="0.1"/></body></worldbody><tendon><fixed name="t" range="-2 2" margin="0.3" limited="true">
       <joint joint="j" coef="1"/></fixed></tendon></mujoco>"""
     model = pbad.load(text)
-    (limit,) = [f for f in model.forces if isinstance(f, forces.JointLimit)]
-    np.testing.assert_allclose(limit.bounds(model), [[-0.8, 0.8]])
+    np.testing.assert_allclose(forces.joint_ranges(model), [[-0.8, 0.8]])
 
 
 def test_parents_and_children_touch_where_the_file_says_so():

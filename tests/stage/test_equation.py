@@ -18,6 +18,7 @@ from helpers import (
     TOL,
     Case,
     assert_close,
+    changed,
     dense_jet,
     dense_transforms,
     error,
@@ -35,6 +36,7 @@ from stage_cases import SCHEMES, ball_slices, draw, library, retracted
 
 import pbad_jax as pbad
 from pbad_jax.atom import operator
+from pbad_jax.forces import BallSpring, actuators, is_actuator, name_of
 from pbad_jax.forces.force import instant, total_load
 from pbad_jax.kinematics import manifold, transforms
 
@@ -91,10 +93,9 @@ def dense_residual(model, scheme, dt, q_k, v, q_h, q_stages, control):
     M, armature = np.asarray(model.second_moment, float), np.asarray(model.armature, float)
     q_k, v, q_h = (np.asarray(x, float) for x in (q_k, v, q_h))
     q_stages = [np.asarray(q, float) for q in q_stages]
-    springs = next(f for f in model.forces if hasattr(f, "stiffness"))
-    stiffness, rest = np.asarray(springs.stiffness, float), np.asarray(springs.rest, float)
-    dampers = next(f for f in model.forces if hasattr(f, "coefficient"))
-    drives = next((f for f in model.forces if hasattr(f, "gear")), None)
+    stiffness, rest = stiffness_and_rest(model)
+    dampers = next(f.law for f in model.forces if name_of(f) == "JointDamping")
+    drives = next(iter(actuators(model)), None)
     history = (scheme.c, scheme.d) if scheme.has_history else ((0.0,) * scheme.m,) * 2
     gravity = np.zeros_like(T_k)
     for l in range(len(M)):  # ∂/∂T of −g · (T [∫ρp; m])
@@ -127,13 +128,28 @@ def dense_residual(model, scheme, dt, q_k, v, q_h, q_stages, control):
             args = (jnp.asarray(z, DTYPE) for z in (rest[x : x + 4], q_i[x : x + 4], stiffness[y]))
             tau[y : y + 3] += spring_torque(*args)
         if drives is not None:
-            for k, (x, y) in enumerate(zip(drives.q_index, drives.v_index)):
-                g, b = float(drives.gear[k]), np.asarray(drives.bias[k], float)
-                force = float(drives.gain[k] * control[k]) + b[0] + b[1] * g * q_i[x] + b[2] * g * rate[y]
+            law = drives.law
+            for k, (x, y) in enumerate(zip(drives.length.q_index, drives.length.v_index)):
+                g, b = float(law.gear[k]), np.asarray(law.bias[k], float)
+                force = float(law.gain[k] * control[k]) + b[0] + b[1] * g * q_i[x] + b[2] * g * rate[y]
                 tau[y] += g * force
         accel = table(scheme.C[i], history[0][i], scheme.e[i])
         out.append(np.einsum("lijx,lij->x", jets[2 + i][1], field) - dt**2 * tau + armature * accel)
     return np.stack(out)
+
+
+def stiffness_and_rest(model) -> tuple[np.ndarray, np.ndarray]:
+    """Of all springs, (nv,) and (nq,)."""
+    k, rest = np.zeros(model.nv), np.zeros(model.nq)
+    for f in model.forces:
+        if name_of(f) == "JointSpring":
+            k += np.asarray(f.law.stiffness)
+            for x, y in scalar_pairs(model):
+                rest[x] = f.law.rest[y]
+        elif isinstance(f, BallSpring):
+            for i, (x, y) in enumerate(ball_slices(model)):
+                k[y : y + 3], rest[x : x + 4] = f.stiffness[i], f.rest[i]
+    return k, rest
 
 
 def textbook_rotation(p):
@@ -152,12 +168,15 @@ composed = jax.jit(manifold.compose_increment)
 def check(case, scheme, step, dt):
     model, (q, v, q_h, z, control) = draw(case, scheme, step)
     if case.pose_a != "generic" and not FLOAT32:  # the dense log of the springs is singular at their rest
-        springs = next(f for f in model.forces if hasattr(f, "stiffness"))
-        turned = retracted(model, springs.rest, jnp.linspace(0.2, 0.4, model.nv, dtype=DTYPE))
-        model = dataclasses.replace(
-            model,
-            forces=tuple(dataclasses.replace(f, rest=turned) if f is springs else f for f in model.forces),
-        )
+        rest = jnp.asarray(stiffness_and_rest(model)[1], DTYPE)
+        turned = np.asarray(retracted(model, rest, jnp.linspace(0.2, 0.4, model.nv, dtype=DTYPE)))
+        balls = jnp.asarray([turned[x : x + 4] for x, _ in ball_slices(model)], DTYPE)
+        alone = np.zeros(model.nv)
+        for x, y in scalar_pairs(model):
+            alone[y] = turned[x]
+        rests = {"JointSpring": jnp.asarray(alone, DTYPE), "BallSpring": balls}
+        forces = (changed(f, rest=rests[name_of(f)]) if name_of(f) in rests else f for f in model.forces)
+        model = dataclasses.replace(model, forces=tuple(forces))
     dt = jnp.asarray(dt, DTYPE)
     r, J, judge = library(model, scheme, dt, q, v, q_h, z, control, "parallel")
     want = dense(model, scheme, dt, q, v, q_h, z, control).reshape(-1)
@@ -231,7 +250,7 @@ def test_matrix_of_a_conservative_one_stage_step_is_symmetric(name):
     """Without damping and velocity servos, on joints without armature: the Hessian of the paper's energy."""
     scheme = SCHEMES[name]
     model, (q, v, q_h, z, control) = draw(Case("free", 5, "generic", "generic"), scheme, 0.4)
-    springs = tuple(f for f in model.forces if not hasattr(f, "coefficient") and not hasattr(f, "gear"))
+    springs = tuple(f for f in model.forces if not is_actuator(f) and name_of(f) != "JointDamping")
     model = dataclasses.replace(model, forces=springs, armature=jnp.zeros_like(model.armature))
     _, J, judge = library(model, scheme, jnp.asarray(0.3, DTYPE), q, v, q_h, z, control, "parallel")
     assert_close(J, judge, TOL["matrix"])
@@ -254,7 +273,7 @@ def load_and_slopes(model, q, v, u):
 def test_force_derivatives(topology, pose):
     """∂τ/∂q along q ⊕ δ and ∂τ/∂v against jacfwd; at a spring's rest and a half turn from it too."""
     model, rng = random_model(topology, 77), np.random.default_rng(78)
-    springs = next(f for f in model.forces if hasattr(f, "stiffness"))
+    rest = jnp.asarray(stiffness_and_rest(model)[1], DTYPE)
     q = jnp.asarray(random_q(model, rng), DTYPE)
     turn = {"rest": 0.0, "tiny": 1e-9, "half turn": np.pi * (1 - 1e-6)}.get(pose)
     if turn is not None:
@@ -262,7 +281,7 @@ def test_force_derivatives(topology, pose):
         for _, y in ball_slices(model):
             axis = rng.normal(size=3)
             direction[y : y + 3] = axis / np.linalg.norm(axis)
-        q = manifold.retract(model, springs.rest, jnp.asarray(turn * direction, DTYPE))
+        q = manifold.retract(model, rest, jnp.asarray(turn * direction, DTYPE))
     if pose == "identity":
         q = jnp.asarray(random_q(model, rng, "identity"), DTYPE)
     v, u = jnp.asarray(rng.normal(size=model.nv), DTYPE), jnp.asarray(rng.normal(size=model.nu), DTYPE)

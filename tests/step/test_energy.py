@@ -19,7 +19,7 @@ def bead() -> pbad.Model:
     one = Body("bead", 1.0, inertia=0.01 * np.eye(3), joints=[Joint("slide", (1, 0, 0), name="x")])
     model = pbad.build_model([one], gravity=(0, 0, 0))
     path = (Site("bead"), Site(None, (0, 0.3, 0)))
-    return pbad.with_forces(model, forces.spatial_tendon_spring(model, path, stiffness=1000.0, rest=0.5))
+    return pbad.with_forces(model, forces.tendon_spring(model, path, stiffness=1000.0, rest=0.5))
 
 
 def lanes(model, scheme, q, v, dt, control=None):

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE, slow, thorough
+from helpers import DTYPE, changed, part, slow, thorough
 from mechanics import joint_acceleration, residual_and_matrix
 from motions import in_steps
 from scipy.spatial.transform import Rotation
@@ -179,10 +179,10 @@ def provoked():
 
     for _ in range(16):
         add("easy", rng.normal(size=model.nv))
-    for name, part in (("hinge", HINGE), ("ball", BALL), ("free", FREE), ("all", slice(3, 10))):
+    for name, own in (("hinge", HINGE), ("ball", BALL), ("free", FREE), ("all", slice(3, 10))):
         for turn in np.geomspace(1, 200, 40):
             velocity = np.zeros(model.nv)
-            velocity[part] = rng.normal(size=velocity[part].shape)
+            velocity[own] = rng.normal(size=velocity[own].shape)
             velocity *= turn / DT / np.linalg.norm(velocity)
             add(name, velocity)
     for i in range(40):
@@ -224,7 +224,7 @@ def stepped(options, *case):
 def stiffened(factor):
     model = zoo()
     forces = [
-        dataclasses.replace(f, stiffness=f.stiffness * factor) if hasattr(f, "stiffness") else f for f in model.forces
+        changed(f, stiffness=law.stiffness * factor) if (law := part(f, "stiffness")) else f for f in model.forces
     ]
     return dataclasses.replace(model, forces=tuple(forces))
 

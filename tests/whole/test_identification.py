@@ -48,9 +48,9 @@ def with_parameters(p) -> pbad.Model:
     model = pbad.with_inertial_parameters(model, theta, BODIES)
 
     def damped(force):
-        if not isinstance(force, forces.JointDamping):
+        if forces.name_of(force) != "JointDamping":
             return force
-        return dataclasses.replace(force, coefficient=force.coefficient.at[jnp.array(JOINTS)].set(jnp.exp(p[4:])))
+        return force.changed(coefficient=force.law.coefficient.at[jnp.array(JOINTS)].set(jnp.exp(p[4:])))
 
     return dataclasses.replace(model, forces=tuple(damped(f) for f in model.forces))
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import slow, thorough
+from helpers import changed, slow, thorough
 from mechanics import joint_acceleration
 from motions import in_steps
 from scipy.integrate import solve_ivp
@@ -113,8 +113,7 @@ def pendulum(damping):
     joint = pbad.Joint("hinge", (1, 0, 0), damping=1.0)
     I = np.diag([INERTIA, 0.15, 0.1])
     model = pbad.build_model([pbad.Body("bob", MASS, (0, 0, -ARM), I, joints=[joint])])
-    forces = [dataclasses.replace(f, coefficient=jnp.full(1, damping)) if hasattr(f, "coefficient") else f
-              for f in model.forces]  # fmt: skip
+    forces = [changed(f, coefficient=jnp.full(1, damping)) for f in model.forces]
     return dataclasses.replace(model, forces=tuple(forces)), pbad.make_state(model, [1.0], [1.5])
 
 
