@@ -21,10 +21,12 @@ from pbad_jax.forces.force import (
     total_potential,
 )
 from pbad_jax.forces.gravity import Gravity, GravityCompensation, gravity_compensation
-from pbad_jax.forces.lengths import Along, Coupling, Joints, Lengths, Paths, Sites, Tendons
+from pbad_jax.forces.lengths import Coupling, Joints, Tendons
 from pbad_jax.forces.line_force import LineForce, actuators, is_actuator, joint_ranges
 from pbad_jax.forces.line_laws import Actuation, Damping, Friction, Limit, Polynomial, Spring
 from pbad_jax.forces.paper import PaperContact, PaperDrag, paper_contact, paper_drag, paper_friction
+from pbad_jax.forces.paths import Paths, Sites
+from pbad_jax.forces.pulls import Along, Lengths
 from pbad_jax.forces.shape_contact import ShapeContact
 from pbad_jax.forces.surfaces import SignedDistance, box, capsule, half_space, height_field, sphere
 from pbad_jax.forces.tendons import (

@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.errors import ModelError
 from pbad_jax.forces.force import Instant, Load
-from pbad_jax.forces.lengths import Along, Led, Lengths
+from pbad_jax.forces.pulls import Along, Lengths, not_led
 from pbad_jax.forces.regularised import ramp
 from pbad_jax.kinematics.tree import ball_blocks, tree
 from pbad_jax.math import rotations
@@ -136,6 +135,7 @@ class Gears:
     # type, first index in q, in v, whether in the parent's axes
     joints: tuple[tuple[str, int, int, bool], ...] = dataclasses.field(metadata=STATIC)
     word: ClassVar[str] = "Vector"
+    noun: ClassVar[str] = "joints"
     exact: ClassVar[bool] = False  # of a ball, s is not the rate of g · w
 
     @property
@@ -143,14 +143,11 @@ class Gears:
         """Whether the slopes join links: not on balls."""
         return any(kind != "ball" for kind, *_ in self.joints)
 
-    def count(self, model: Model) -> int:
-        """Of joints."""
-        return len(self.joints)
-
     def at(self, model: Model, at: Instant) -> Lengths:
         """ℓ and s."""
-        pull = _GearPull(self, at.q, at.v, self._pull(at.q))
-        return Lengths(self.value(model, at.q), self.rate(model, at.q, at.v), pull, _not_led)
+        g = self._pull(at.q)
+        rate = jnp.sum(g * at.v[_slots(self.joints).v], axis=1)
+        return Lengths(self.value(model, at.q), rate, _GearPull(self, at.q, at.v, g), not_led)
 
     def value(self, model: Model, q: jax.Array) -> jax.Array:
         """(n,) rad or m."""
@@ -158,20 +155,12 @@ class Gears:
         parts = jnp.where(s.used, self.gear, 0) * jnp.concatenate([q[s.q], self._turn(q)], axis=1)
         return jnp.sum(jnp.where(s.measured, parts, 0), axis=1)
 
-    def rate(self, model: Model, q: jax.Array, v: jax.Array) -> jax.Array:
-        """(n,) rad/s or m/s."""
-        return jnp.sum(self._pull(q) * v[_slots(self.joints).v], axis=1)
-
     def dofs(self, model: Model) -> np.ndarray:
         """(n,nv), all of each joint."""
         own = np.zeros((len(self.joints), model.nv), bool)
         for row, (_, _, v, _) in zip(own, self.joints):
             row[v : v + next(j.nv for j in model.topology.joints if j.nv and j.v == v)] = True
         return own
-
-    def many(self, acts: np.ndarray) -> str:
-        """How many they are."""
-        return f"{len(acts)} joints"
 
     def _turn(self, q: jax.Array) -> jax.Array:
         """The rotation vectors of the balls (n,3), zero where there is none."""
@@ -214,10 +203,6 @@ class _GearPull(NamedTuple):
         zero, block = jnp.zeros((nv, nv), g.dtype), (s.v[:, :, None], s.v[:, None, :])
         tau = zero[0].at[s.v].add(g * f.force[:, None])
         return Load(tau=tau, dtau_dq=zero.at[block].add(by_q), dtau_dv=zero.at[block].add(by_v))
-
-
-def _not_led() -> Led:
-    raise ModelError("a law with ends needs a length of hinges and slides; a ball has forces.BallLimit")
 
 
 class _Slots(NamedTuple):

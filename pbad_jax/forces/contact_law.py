@@ -26,8 +26,8 @@ from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces import surfaces
 from pbad_jax.forces.force import Guide, Instant, Load, Parts, in_parts
-from pbad_jax.forces.lengths import Along, pulled
 from pbad_jax.forces.one_sided import Tangent, expected_force, led, no_tangent, one_sided, spring
+from pbad_jax.forces.pulls import Along, pulled
 from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb, smooth_coulomb
 from pbad_jax.forces.turning import Duals, no_turning, turning_friction
 from pbad_jax.math.small import identity_like, matmul, matvec, small_sum

@@ -85,7 +85,7 @@ class LineForce:
     def dual(self) -> Callable[[Model], Any] | None:
         """Of laws that have one."""
         first = getattr(self.law, "first_dual", None)
-        return None if first is None else lambda model: first(self.length.count(model), model.dtype)
+        return None if first is None else lambda model: first(model.dtype)
 
     @property
     def potential(self) -> Callable[[Model, Instant], jax.Array] | None:
@@ -110,8 +110,8 @@ class LineForce:
         """On how many of the lengths it acts."""
         if is_actuator(self):
             return self.name, f"by {len(self.law.u_index)} actuators"
-        n = self.length.count(model)
-        return self.name, self.length.many(self.law.acts() if offers(self.law, "acts") else np.ones(n, bool))
+        acts = self.law.acts() if offers(self.law, "acts") else self.length.dofs(model).any(axis=1)
+        return self.name, f"{np.count_nonzero(acts)} {self.length.noun}"
 
 
 def is_actuator(force: Any) -> bool:

@@ -7,7 +7,7 @@ may have, of exactly these names::
     conservative, dissipates: bool
     energy(value) -> () J               of lengths (n,): what `along` is minus the gradient of, at no rate
     held_energy(control, value) -> () J the same of a drive while its control stands still
-    first_dual(n, dtype)                arrays: what `along` finds in `at.guide.dual` at the first iterate
+    first_dual(dtype)                   arrays: what `along` finds in `at.guide.dual` at the first iterate
     acts() -> (n,) bool                 where it is more than zero, for `pbad-jax info`
     u_index: tuple[int, ...]            makes the force an actuator: of every length its control; see `Actuation`
 """
@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.forces.force import Instant
-from pbad_jax.forces.lengths import Along, Led, Lengths
 from pbad_jax.forces.one_sided import OneSided, Tangent, excesses, expected_of, led, no_tangent, one_sided
+from pbad_jax.forces.pulls import Along, Led, Lengths
 from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb, ramp, smooth_coulomb
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import take
@@ -156,9 +156,9 @@ class Friction:
         curving = -self.loss * dual.u[:, 0]
         return Along(-self.loss * direction[:, 0], None, -self.loss * slope[:, 0, 0], None, curving, dual)
 
-    def first_dual(self, n: int, dtype) -> Sliding:
+    def first_dual(self, dtype) -> Sliding:
         """A sliding direction of each."""
-        return no_sliding((n, 1), dtype)
+        return no_sliding((len(self.loss), 1), dtype)
 
     def acts(self) -> np.ndarray:
         """Where it brakes."""
@@ -194,9 +194,9 @@ class Limit:
         dual = (low.tangent, high.tangent)
         return Along(force, by_length, by_rate, low.modelled - high.modelled, low.curving - high.curving, dual)
 
-    def first_dual(self, n: int, dtype) -> tuple[Tangent, Tangent]:
+    def first_dual(self, dtype) -> tuple[Tangent, Tangent]:
         """A tangent of either end of each."""
-        free = no_tangent((n,), dtype)
+        free = no_tangent((len(self.stiffness),), dtype)
         return free, free
 
     def energy(self, value: jax.Array) -> jax.Array:

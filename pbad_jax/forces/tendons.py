@@ -11,12 +11,14 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.drives import chosen
-from pbad_jax.forces.lengths import Coupling, Joints, Paths, Tendons
+from pbad_jax.forces.lengths import Coupling, Joints, Tendons
 from pbad_jax.forces.line_force import LineForce
 from pbad_jax.forces.line_laws import Friction, Limit, Polynomial, Spring
-from pbad_jax.forces.paths import Path, Tendon, paths, tendon_rows
+from pbad_jax.forces.paths import Path, Paths, paths
+from pbad_jax.model.joints import JointInfo
 from pbad_jax.model.model import Model, check_model
 
+Tendon = Mapping[str, float]  # joint -> coefficient
 Some = Tendon | Path | Sequence[Tendon] | Sequence[Path]
 TINY = 1e-30  # the least of what must be above zero
 
@@ -211,6 +213,29 @@ def _lengths(model: Model, tendons: Some, what: str) -> tuple[Tendons | Paths, i
     if any(isinstance(x, tuple) for x in given):
         raise ModelError(f"tendons of {what} are of both kinds; give {{joint: coefficient}} and paths of sites apart")
     return Tendons(checks.leaf(model.dtype)(tendon_rows(model.topology.joints, given, what))), len(given)
+
+
+def tendon_rows(joints: Sequence[JointInfo], tendons, what: str) -> np.ndarray:
+    """Coefficients (m,nv) of one tendon or m.
+
+    Raises:
+        ModelError: no {joint: coefficient}, an unknown joint, one that is neither hinge nor slide, no finite number.
+    """
+    tendons = [tendons] if isinstance(tendons, Mapping) else tendons
+    if not isinstance(tendons, list | tuple) or not tendons:
+        raise ModelError(f"tendons of {what} are {tendons!r:.60}; wanted {{joint: coefficient}}, or a list of them")
+    rows = np.zeros((len(tendons), sum(j.nv for j in joints)))
+    for row, tendon in zip(rows, tendons):
+        if not isinstance(tendon, Mapping) or not tendon:
+            raise ModelError(f"tendon of {what} is {tendon!r:.60}; wanted {{joint: coefficient}} of at least one joint")
+        for name, c in tendon.items():
+            joint = joints[checks.known(name, [j.name for j in joints], f"joint in a tendon of {what}")]
+            if joint.type not in ("hinge", "slide"):
+                raise ModelError(
+                    f"tendon of {what}: joint {name!r} is of type {joint.type}; a tendon is of hinges and slides"
+                )
+            row[joint.v] = checks.number(c, f"coefficient of joint {name!r} in a tendon of {what}")
+    return rows
 
 
 def _rest(along: Tendons | Paths, rest: Any, n: int, what: str) -> np.ndarray:
