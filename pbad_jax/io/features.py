@@ -51,13 +51,9 @@ FEATURES = (
     Feature("actuators", REFUSED, "actuatorfrcrange", "a joint that several actuators share, or tendons or sites pull"),
     Feature("actuators", REFUSED, "actuation switched off"),
     Feature("actuators", CARRIED, "actearly"),
-    Feature("tendons", ACTS, "fixed tendons", "springs, damping, dry friction, limits, actuators, couplings"),
-    Feature(
-        "tendons", ACTS, "spatial tendons", "straight between sites, over pulleys: springs, damping, limits, actuators"
-    ),
-    Feature(
-        "tendons", REFUSED, "tendon", "it wraps, has armature, polynomials, a force range, dry friction where spatial"
-    ),
+    Feature("tendons", ACTS, "fixed tendons", "springs and dampers, polynomial too, dry friction, limits, actuators"),
+    Feature("tendons", ACTS, "spatial tendons", "the same, straight between sites, over pulleys"),
+    Feature("tendons", REFUSED, "tendon", "it wraps, has armature, a force range, springs that yield"),
     Feature("contact", ACTS, "spheres, capsules, boxes, cylinders, ellipsoids, hulls of meshes with one another"),
     Feature(
         "contact", ACTS, "the same with planes, spheres, capsules, cylinders, boxes and height fields of the world"
@@ -75,10 +71,17 @@ FEATURES = (
     Feature("contact", CARRIED, "contact with the", "other shapes of the world"),
     Feature("contact", CARRIED, "contact between bodies", "other shapes, or `body_contact=False`"),
     Feature("contact", CARRIED, "contact pairs", "other shapes, or they cannot meet"),
-    Feature("equality", ACTS, "connections and welds of bodies, couplings of joints and fixed tendons"),
+    Feature(
+        "equality", ACTS, "connections and welds of bodies, couplings of joints, of fixed tendons, of spatial tendons"
+    ),
     Feature("equality", ACTS, "ties to mocap bodies", "an `Anchor`; its `target` is a leaf that a program can move"),
     Feature("equality", CARRIED, "equality constraints that start inactive"),
-    Feature("equality", REFUSED, "equality", "sites, flexes, spatial tendons, welds in another pose than at qpos0"),
+    Feature(
+        "equality",
+        REFUSED,
+        "equality",
+        "sites, flexes, tendons that wrap, a fixed tendon and a spatial one, welds in another pose than at qpos0",
+    ),
     Feature("fluid", ACTS, "inertia boxes"),
     Feature("fluid", REFUSED, "fluid by ellipsoids"),
     Feature("sensors", ACTS, "sites, keyframes, sensors", "[robots.md](robots.md)"),

@@ -12,7 +12,7 @@ from pbad_jax.io.mjcf import mujoco_module
 SHAPE = (0.001, 0.5, 2.0)  # of solimp: width, midpoint, power
 SOLREF, SOLIMP = (0.02, 1.0), (0.9, 0.95, *SHAPE)
 BELOW_ZERO = {  # attribute: the fields of joints, their degrees of freedom, and tendons
-    "damping": ("dof_damping", "dof_dampingpoly", "tendon_damping"),
+    "damping": ("dof_damping", "dof_dampingpoly", "tendon_damping", "tendon_dampingpoly"),
     "friction": ("dof_frictionloss", "tendon_frictionloss"),
     "stiffness": ("jnt_stiffness", "tendon_stiffness"),
     "armature": ("dof_armature",),

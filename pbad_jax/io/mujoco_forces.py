@@ -338,7 +338,7 @@ def _contact(surface, geoms: list[int], law: _Laws, points: dict[int, ContactPoi
 
 
 def equalities(m, names, switched_off: bool) -> tuple[list[Maker], list[str]]:
-    """Connections, welds and equalities of joints and fixed tendons that start active; the others by name."""
+    """Connections, welds and equalities of joints and tendons that start active; the others by name."""
     mujoco = mujoco_module()
     if switched_off:
         return [], []
@@ -352,20 +352,22 @@ def equalities(m, names, switched_off: bool) -> tuple[list[Maker], list[str]]:
         on_bodies = int(m.eq_objtype[e]) == int(mujoco.mjtObj.mjOBJ_BODY)
         if kind == "joint":
             joint.append(e)
-        elif kind == "tendon" and mujoco_tendons.may_be_coupled(m, e):
-            tendon.append(e)
+        elif kind == "tendon":
+            why = mujoco_tendons.why_not_coupled(m, e)
+            if why:
+                lost.append(refused("equality", f" {name!r} ({why})"))
+            else:
+                tendon.append(e)
         elif kind in ("connect", "weld") and on_bodies and _is_met(m, e, kind):
             if joined_to(m)[m.eq_obj1id[e]] == joined_to(m)[m.eq_obj2id[e]]:
                 continue  # of what cannot move apart
             make = _connect if kind == "connect" else _weld
             makers.append(functools.partial(make, *_ends(m, e, kind, names.body), _tau(m, e)))
         else:
-            lost.append(refused("equality", f" {name!r} ({'spatial ' * (kind == 'tendon')}{kind})"))
+            lost.append(refused("equality", f" {name!r} ({kind})"))
     if joint:
         makers.append(functools.partial(_couplings, _coupling_data(m, joint)))
-    if tendon:
-        makers.append(mujoco_tendons.couplings(m, tendon, names))
-    return makers, lost
+    return makers + mujoco_tendons.couplings(m, tendon, names), lost
 
 
 def _is_met(m, e: int, kind: str) -> bool:

@@ -17,6 +17,7 @@ from pbad_jax.io import left_over, mujoco_forces, mujoco_sensors, mujoco_sites, 
 from pbad_jax.io.features import idle, refused
 from pbad_jax.io.mjcf import Inertial, mujoco_module
 from pbad_jax.io.mujoco_softness import spring_time
+from pbad_jax.io.mujoco_tendons import poly
 from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.keyframes import Keyframe
 from pbad_jax.model.model import Mesh
@@ -311,7 +312,7 @@ def _unsupported(m, names: _Names, switches: set[str]) -> list[str]:
     out += mujoco_forces.moved_from_outside(m, names.body, "contact" in switches)
     held = [j for j in range(m.njnt) if m.jnt_actgravcomp[j] and m.jnt_actfrclimited[j] and np.any(m.body_gravcomp)]
     out += [refused("gravity compensation", f" through joint {names.joint[j]!r} with a force range") for j in held]
-    bent = np.flatnonzero(_poly(m, "jnt_stiffnesspoly", m.njnt).any(axis=1) & (m.jnt_type <= BALL))
+    bent = np.flatnonzero(poly(m, "jnt_stiffnesspoly", m.njnt).any(axis=1) & (m.jnt_type <= BALL))
     out += [refused("polynomial stiffness", f" of joint {names.joint[j]!r}") for j in bent]
     if _count(m, "nplastic", 0):
         out.append(refused("plasticity", f" ({m.nplastic} elements)"))
@@ -327,8 +328,8 @@ def _passive(m, names: _Names, switches: set[str]) -> list[mujoco_forces.Maker]:
     share = {names.body[b]: float(m.body_gravcomp[b]) for b in range(1, m.nbody) if m.body_gravcomp[b]}
     if share and not {"spring", "damper"} <= switches:  # MuJoCo's way of switching it off
         out.append(functools.partial(gravity_compensation, share=share))
-    k = _poly(m, "jnt_stiffnesspoly", m.njnt) * ((m.jnt_type > BALL) & ("spring" not in switches))[:, None]
-    d = _poly(m, "dof_dampingpoly", m.nv)[m.jnt_dofadr] * float("damper" not in switches)
+    k = poly(m, "jnt_stiffnesspoly", m.njnt) * ((m.jnt_type > BALL) & ("spring" not in switches))[:, None]
+    d = poly(m, "dof_dampingpoly", m.nv)[m.jnt_dofadr] * float("damper" not in switches)
     which = np.flatnonzero(k.any(axis=1) | d.any(axis=1))
     if which.size:
         rest, joints = m.qpos_spring[m.jnt_qposadr[which]], [names.joint[j] for j in which]
@@ -346,10 +347,6 @@ def _keyframes(m, names: _Names, actuators: list[int], has_control: Sequence[boo
         act = np.array(m.key_act[k])[own] if own else None
         out[name] = Keyframe(np.array(m.key_qpos[k]), np.array(m.key_qvel[k]), control, float(m.key_time[k]), act)
     return out
-
-
-def _poly(m, field: str, count: int) -> np.ndarray:
-    return getattr(m, field, np.zeros((count, 2)))
 
 
 def _inactive(m, switches: set[str]) -> list[str]:

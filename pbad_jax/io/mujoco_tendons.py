@@ -11,6 +11,7 @@ from pbad_jax.forces import (
     tendon_coupling,
     tendon_friction,
     tendon_limit,
+    tendon_polynomial,
     tendon_spring,
 )
 from pbad_jax.io.features import refused
@@ -20,8 +21,8 @@ from pbad_jax.io.mujoco_softness import spring_time
 from pbad_jax.model.model import Model
 
 Maker = Callable[[Model], Force]
-_ELSE = ("armature", "stiffnesspoly", "dampingpoly", "actfrclimited", "springyield")  # that is not there
-_ACTS = ("stiffness", "damping", "frictionloss", "limited", *_ELSE)
+_ELSE = ("armature", "actfrclimited", "springyield")  # that is not there
+_ACTS = ("stiffness", "damping", "stiffnesspoly", "dampingpoly", "frictionloss", "limited", *_ELSE)
 
 
 def is_fixed(m, t: int) -> bool:
@@ -66,28 +67,32 @@ def tendons(m, names, switches: set[str]) -> tuple[list[Maker], list[str]]:
     lost, fixed, straight = [], [], []
     for t in range(m.ntendon):
         acts = [f for f in _ACTS if np.any(getattr(m, f"tendon_{f}", np.zeros(m.ntendon))[t])]
-        spatial = not is_fixed(m, t)
-        no = [f for f in acts if f in _ELSE or False]
+        no = [f for f in acts if f in _ELSE]
         if acts and why_not(m, t):
             lost.append(refused("tendon", f" {names.tendon[t]!r} ({why_not(m, t)}: {', '.join(acts)})"))
             continue
         if no:
-            lost.append(refused("tendon", f" {names.tendon[t]!r} ({'spatial: ' * spatial}{', '.join(no)})"))
+            lost.append(refused("tendon", f" {names.tendon[t]!r} ({', '.join(no)})"))
         if not why_not(m, t):
-            (straight if spatial else fixed).append(t)
+            (fixed if is_fixed(m, t) else straight).append(t)
     makers = [maker for which in (fixed, straight) for maker in _laws(m, np.array(which, int), names, switches)]
     return makers, lost
 
 
 def _laws(m, which: np.ndarray, names, switches: set[str]) -> list[Maker]:
-    """Springs with dampers, limits and dry friction, of either kind of tendons."""
+    """Springs with dampers, also of higher degree, limits and dry friction, of either kind of tendons."""
     makers: list[Maker] = []
-    stiff = m.tendon_stiffness[which] * ("spring" not in switches)
-    damped = m.tendon_damping[which] * ("damper" not in switches)
-    on = (stiff != 0) | (damped != 0)
-    if on.any():
-        how = {"stiffness": stiff[on], "rest": m.tendon_lengthspring[which[on]], "damping": damped[on]}
-        makers.append(functools.partial(tendon_spring, tendons=[tendon(m, t, names) for t in which[on]], **how))
+    springs, dampers = float("spring" not in switches), float("damper" not in switches)
+    linear = springs * m.tendon_stiffness[which], dampers * m.tendon_damping[which]
+    higher = (
+        springs * poly(m, "tendon_stiffnesspoly", m.ntendon)[which],
+        dampers * poly(m, "tendon_dampingpoly", m.ntendon)[which],
+    )
+    for make, (stiff, damped) in ((tendon_spring, linear), (tendon_polynomial, higher)):
+        on = np.c_[stiff, damped].any(axis=1)
+        if on.any():
+            how = {"stiffness": stiff[on], "rest": m.tendon_lengthspring[which[on]], "damping": damped[on]}
+            makers.append(functools.partial(make, tendons=[tendon(m, t, names) for t in which[on]], **how))
     on = which[m.tendon_limited[which] != 0]
     if on.size and "limit" not in switches:
         k = _inertia(m, on) / spring_time(m, m.tendon_solref_lim[on], m.tendon_solimp_lim[on]) ** 2
@@ -102,20 +107,34 @@ def _laws(m, which: np.ndarray, names, switches: set[str]) -> list[Maker]:
     return makers
 
 
-def may_be_coupled(m, e: int) -> bool:
-    """Whether the tendons of equality constraint e are fixed ones."""
-    return all(is_fixed(m, int(t)) for t in (m.eq_obj1id[e], m.eq_obj2id[e]) if t >= 0)
+def poly(m, field: str, count: int) -> np.ndarray:
+    """Numbers of second and third degree (count,2), zeros where this MuJoCo has them not."""
+    return getattr(m, field, np.zeros((count, 2)))
 
 
-def couplings(m, rows: list[int], names) -> Maker:
-    """The equality constraints `rows` between fixed tendons, or of one, with its length at qpos0 as MuJoCo has it."""
+def why_not_coupled(m, e: int) -> str:
+    """Why the tendons of equality constraint e cannot be coupled; empty if they can."""
+    both = [int(t) for t in (m.eq_obj1id[e], m.eq_obj2id[e]) if t >= 0]
+    if any(why_not(m, t) for t in both):
+        return "tendon that wraps about shapes"
+    return "" if len({is_fixed(m, t) for t in both}) == 1 else "a fixed tendon and a spatial one"
+
+
+def couplings(m, rows: list[int], names) -> list[Maker]:
+    """The equality constraints `rows` between tendons of a kind, or of one: fixed ones, and spatial ones."""
+    fixed = [e for e in rows if is_fixed(m, int(m.eq_obj1id[e]))]
+    return [_couplings(m, some, names) for some in (fixed, [e for e in rows if e not in fixed]) if some]
+
+
+def _couplings(m, rows: list[int], names) -> Maker:
+    """Those of one kind, with the lengths at qpos0 as MuJoCo has it."""
     a, b = m.eq_obj1id[rows], m.eq_obj2id[rows]
     inertia = _inertia(m, a)
     k = inertia / spring_time(m, m.eq_solref[rows], m.eq_solimp[rows]) ** 2
     p = m.eq_data[rows, :5] * np.where((b < 0)[:, None], [1, 0, 0, 0, 0], 1)
     offset = np.stack([m.tendon_length0[a], np.where(b < 0, 0.0, m.tendon_length0[np.maximum(b, 0)])], axis=1)
-    one = [coefficients(m, t, names) for t in a]
-    other = [coefficients(m, t if t >= 0 else first, names) for first, t in zip(a, b)]
+    one = [tendon(m, t, names) for t in a]
+    other = [tendon(m, t if t >= 0 else first, names) for first, t in zip(a, b)]
     return functools.partial(
         tendon_coupling, tendons=one, others=other, stiffness=k, damping=2 * np.sqrt(k * inertia), polynomial=p,
         offset=offset,

@@ -174,6 +174,7 @@ def hauled(target, **how) -> Any:
 
 JETS = [Site("shin", (0.1, 0.2, 0.3), (1, 0.2, 0.3, 0.4)), Site("trunk", (0, 0, 0.1))]
 PUSH = {"gear": (1.0, 0.5, -0.3, 0.2, -0.4, 0.6)}
+CUBIC = {"stiffness": (0.7, 0.4), "damping": (0.3, 0.2)}
 BENT = {"stiffness": [[0.3, 0.5], [0.4, 0.2]], "rest": (0.2, -0.3)}
 TENDON_LIMIT = {"range": [[-0.2, 0.1], [-INF, -0.3]], "stiffness": (3.0, 2.0), "width": 0.2}
 QUARTIC = {"polynomial": (0.3, 0.7, 0.3, -0.2, 0.1), "offset": (0.2, -0.1), "stiffness": 3.0}
@@ -207,6 +208,11 @@ FORCES = {
     "SpatialTendonSpring, elastic": (law("tendon_spring", (ROPES[0],), stiffness=2.0, rest=0.5), True),
     "SpatialTendonLimit": (law("tendon_limit", (ROPES, [[0.3, 0.7], [-INF, 0.2]]), stiffness=3.0, width=0.2,
                                damping=0.6), False),
+    "TendonPolynomial": (law("tendon_polynomial", (PULLS,), **CUBIC, rest=[[-0.1, 0.2]] * 2), False),
+    "SpatialTendonPolynomial": (law("tendon_polynomial", (ROPES,), **CUBIC, rest=0.3), False),
+    "SpatialTendonFriction": (law("tendon_friction", (ROPES, (0.4, 0.7)), stick_speed=0.3), False),
+    "SpatialTendonCoupling": (law("tendon_coupling", (ROPES[0], ROPES[1]), **QUARTIC, damping=0.5), False),
+    "SpatialTendonCoupling, alone": (law("tendon_coupling", (ROPES,), **QUARTIC), True),
     "SpatialTendonActuation": (lambda: hauled(ROPES, gear=1.5), False),
     "SpatialTendonActuation, clipped": (lambda: hauled(ROPES, force_range=(-1.3, 0.9)), False),
     "SiteActuation": (lambda: hauled(JETS, **PUSH), False),
@@ -435,8 +441,9 @@ def powers(model, force, points: Instant) -> list[jax.Array]:
 
 
 LOSSES = [
-    "JointDamping", "JointFriction", "JointLimit", "JointCoupling", "Drag", "Fluid", "InertiaBoxes", "connect",
-    "connect, world", "weld", *(f"Contact, {s}" for s in SURFACES if s != "sharp box"),
+    "JointDamping", "JointFriction", "JointLimit", "JointCoupling", "SpatialTendonFriction", "TendonPolynomial",
+    "Drag", "Fluid", "InertiaBoxes", "connect", "connect, world", "weld",
+    *(f"Contact, {s}" for s in SURFACES if s != "sharp box"),
 ]  # fmt: skip
 
 

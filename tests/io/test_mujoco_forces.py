@@ -766,6 +766,63 @@ def test_what_flies_and_hangs_is_mujocos():
     assert ends >= 2
 
 
+LINES = """<mujoco><compiler angle="radian"/><option gravity="0 0 0"/><worldbody>
+  <site name="hook" pos="0.5 0 2"/>
+  <body name="a" pos="0 0 1"><joint name="ja" axis="0 1 0"/><geom size="0.1" pos="0.2 0 0"/>
+    <site name="s" pos="0.3 0 0.1"/>
+    <body name="b" pos="0 0 0.5"><joint name="jb" type="slide" axis="0 1 1"/><geom size="0.1"/>
+      <site name="r" pos="0 0.2 0"/>
+      <body name="c" pos="0 0 0.5"><joint name="jc" type="ball"/><geom size="0.1" pos="0 0.2 0"/>
+        <site name="t" pos="0.1 0.3 0"/></body></body></body>
+</worldbody>
+<tendon>
+  <spatial name="bow" stiffness="2 3 5" damping="0.1 0.3 0.2" springlength="0.4 0.6">
+    <site site="hook"/><site site="s"/><site site="t"/></spatial>
+  <fixed name="bent" stiffness="0 4 6" damping="0 0.2 0.4" springlength="0.1"><joint joint="ja" coef="1.5"/>
+    <joint joint="jb" coef="-2"/></fixed>
+  <spatial name="brake" frictionloss="0.7"><site site="hook"/><site site="r"/><pulley divisor="2"/><site site="s"/>
+    <site site="t"/></spatial>
+  <spatial name="one"><site site="hook"/><site site="t"/></spatial>
+  <spatial name="two"><site site="s"/><site site="r"/><site site="t"/></spatial>
+</tendon>
+<equality><tendon tendon1="one" tendon2="two" polycoef="0.1 0.7 0.3 -0.2 0.1"/>
+  <tendon tendon1="two" polycoef="0.05 0 0 0 0"/></equality></mujoco>"""
+LINES = LINES if POLYNOMIALS else re.sub(r'(stiffness|damping)="([0-9.]+) [0-9. ]+"', r'\1="\2"', LINES)
+
+
+def test_dry_friction_couplings_and_polynomials_of_straight_tendons_are_mujocos():
+    """The gaps and the forces along MuJoCo's own moments; friction is by their rates."""
+    m, model = mujoco.MjModel.from_xml_string(LINES), pbad.load(LINES)
+    assert not model.topology.inactive
+    force = {forces.name_of(f): f for f in model.forces}
+    passive = [f for f in model.forces if "Spring" in forces.name_of(f) or "Polynomial" in forces.name_of(f)]
+    passive = [f for f in passive if "Coupling" not in forces.name_of(f)]
+    brake, coupling = force["SpatialTendonFriction"], force["SpatialTendonCouplingSpring"]
+
+    @jax.jit
+    def ours(q, v):
+        here, f = at(model, q, v), transforms.frames(model, q)
+        push = [sum(generalised_force(model, f, x.load(model, here)) for x in some)
+                for some in (passive, [brake], [coupling])]  # fmt: skip
+        return push, coupling.gap(model, here)
+
+    for seed in range(4):
+        d, (q, v) = mujoco.MjData(m), random_state(m, np.random.default_rng(seed))
+        d.qpos[:], d.qvel[:] = q, v
+        mujoco.mj_forward(m, d)
+        (push, slowed, tied), gap = ours(jnp.asarray(d.qpos), jnp.asarray(d.qvel))
+        assert_close(push, d.qfrc_passive, 1e-9)
+        J, kind = d.efc_J.reshape(-1, m.nv)[: d.nefc], d.efc_type[: d.nefc]
+        equality, dry = (
+            kind == int(getattr(mujoco.mjtConstraint, f"mjCNSTR_{k}")) for k in ("EQUALITY", "FRICTION_TENDON")
+        )
+        speed = J[dry] @ d.qvel
+        assert_close(slowed, -0.7 * speed / np.sqrt(speed**2 + np.asarray(brake.law.stick_speed) ** 2) @ J[dry], 1e-9)
+        assert_close(gap, d.efc_pos[equality], 1e-9)
+        held = coupling.law.stiffness * gap + coupling.law.damping * (J[equality] @ d.qvel)
+        assert_close(tied, -np.asarray(held) @ J[equality], 1e-9)
+
+
 def test_tendons_that_wrap_are_named():
     site = '<site name="p" pos="1 0 0"/><geom name="drum" type="cylinder" size="0.1 0.1" pos="1 1 0"/>'
     text = TENDONS.replace("<worldbody>", f"<worldbody>{site}")
@@ -780,7 +837,7 @@ def test_tendons_that_wrap_are_named():
     with pytest.raises(pbad.UnsupportedFeatureError) as e:
         pbad.load(text)
     assert e.value.features == (
-        "equality 'e' (spatial tendon)",
+        "equality 'e' (tendon that wraps about shapes)",
         "tendon 'w' (it wraps about shapes: stiffness)",
         "actuator 'x': transmission through a tendon that wraps about shapes",
     )
