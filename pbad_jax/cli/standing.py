@@ -113,10 +113,15 @@ def _actuations(model: Model) -> list:
     return [f for f in forces.actuators(model) if not isinstance(f.length, forces.Sites)]
 
 
+def _affine(model: Model) -> list:
+    """Of these the ones that may be position servos."""
+    return [f for f in _actuations(model) if isinstance(f.law, forces.Actuation)]
+
+
 def _servos(model: Model) -> list[tuple[int, list[int]]]:
     """Of every actuator that pulls back to a length, its control and the degrees of freedom that it acts on."""
     out = []
-    for force in _actuations(model):
+    for force in _affine(model):
         law, moves = force.law, force.length.dofs(model)
         for i in np.flatnonzero((np.asarray(law.gain) != 0) & (np.asarray(law.bias)[:, 1] < 0)):
             out.append((law.u_index[i], np.flatnonzero(moves[i]).tolist()))
@@ -127,7 +132,7 @@ def _holding(model: Model, servos: list, q: np.ndarray) -> tuple[np.ndarray, int
     """Controls (nu,) for which the servos rest at q, and how many of them are beyond their control's range."""
     control, beyond = np.zeros(model.nu), 0
     wanted = {u for u, _ in servos}
-    for force in _actuations(model):
+    for force in _affine(model):
         law = force.law
         gain, bias, ends = (np.asarray(x, float) for x in (law.gain, law.bias, law.control_range))
         length = np.asarray(law.geared(force.length.value(model, jnp.asarray(q))), float)

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 
 from pbad_jax.checks import array
 from pbad_jax.envs.state import Params
-from pbad_jax.errors import OptionError
+from pbad_jax.errors import OptionError, TaskError
 from pbad_jax.forces.contact_between import CONTACTS
 from pbad_jax.forces.drives import PDDrive
+from pbad_jax.forces.force import name_of
 from pbad_jax.forces.line_force import is_actuator
+from pbad_jax.forces.line_laws import Actuation
 from pbad_jax.model.model import Model
 
 
@@ -78,8 +80,10 @@ def _other_gain(force, key: jax.Array, bounds: tuple[float, float]):
     if isinstance(force, PDDrive):
         factor = _factors(key, force.kp, bounds, force.kp.shape)
         return dataclasses.replace(force, kp=force.kp * factor, kd=force.kd * factor)
-    if not is_actuator(force):
+    if not is_actuator(force) or bounds == (1.0, 1.0):
         return force
+    if not isinstance(force.law, Actuation):
+        raise TaskError(f"gain: {name_of(force)} is an actuator without gain and bias; leave its gain as it is")
     law, factor = force.law, _factors(key, force.law.gain, bounds, force.law.gain.shape)
     return dataclasses.replace(
         force, law=dataclasses.replace(law, gain=law.gain * factor, bias=law.bias * factor[:, None])

@@ -15,6 +15,8 @@ from pbad_jax.forces.line_laws import Limit
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.model.model import Model
 
+ACTUATOR = ("control_range", "geared", "force")  # what the law of an actuator has
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +33,16 @@ class LineForce:
     law: Any  # of n numbers
 
     def __post_init__(self):
-        """An energy wants a length that is the integral of its rate. JAX makes some of placeholders, without both."""
+        """An energy wants a length that is the integral of its rate, and an actuator what is asked of it.
+
+        JAX makes some of placeholders, which have neither.
+        """
+        missing = [x for x in ACTUATOR if not hasattr(self.law, x)] if offers(self.law, "u_index") else []
+        if missing:
+            raise ModelError(
+                f"{self.name} is an actuator, because its law has a u_index; it needs {', '.join(missing)}, see "
+                "pbad_jax.forces.Actuation"
+            )
         if offers(self.law, "energy") and not getattr(self.length, "exact", True):
             raise ModelError(
                 f"{self.name}: {type(self.length).__name__} have a rate but no length, which a "

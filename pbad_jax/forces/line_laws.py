@@ -9,7 +9,8 @@ may have, of exactly these names::
     held_energy(control, value) -> () J the same of a drive while its control stands still
     first_dual(dtype)                   arrays: what `along` finds in `at.guide.dual` at the first iterate
     acts() -> (n,) bool                 where it is more than zero, for `pbad-jax info`
-    u_index: tuple[int, ...]            makes the force an actuator: of every length its control; see `Actuation`
+    u_index: tuple[int, ...]            makes the force an actuator: of every length its control; then also, as
+                                        `Actuation` has them, control_range (n,2), geared(x), force(control, ℓ, ℓ̇)
 """
 
 import dataclasses

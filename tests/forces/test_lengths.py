@@ -142,6 +142,21 @@ def test_steps_with_all_laws_along_paths_are_those_along_joints():
     assert np.max(ends[0][1]) <= np.max(ends[1][1]) + 1 and np.ptp(ends[0][0]) > 0.05
 
 
+@dataclasses.dataclass(frozen=True)
+class Muscle:
+    """An actuator's law that lacks what others ask of it."""
+
+    u_index: tuple
+
+    def along(self, x, at):
+        return forces.Along(at.control[:1])
+
+
+def test_an_actuator_of_ones_own_has_what_is_asked_of_actuators():
+    with pytest.raises(pbad.ModelError, match="JointMuscle is an actuator.* needs control_range, geared, force"):
+        forces.LineForce(forces.Joints(), Muscle((0,)))
+
+
 def test_an_end_along_what_has_no_length_is_refused():
     jet = pbad.with_actuators(bare(), Actuator(MASS, "jet", gear=(0, 0, 1, 0, 0, 0))).forces[-1]
     with pytest.raises(pbad.ModelError, match="SiteLimit: Sites have a rate but no length, .* Limit needs"):

@@ -15,16 +15,17 @@ from stage_cases import SCHEMES, draw, library
 
 import pbad_jax as pbad
 from pbad_jax import forces
+from pbad_jax.dynamics.instant import instant_of
 from pbad_jax.forces import force as protocol
 from pbad_jax.kinematics import manifold, transforms
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "what_acts.md"
 
 
-def snippet() -> dict[str, Any]:
-    """What the page's example of a force defines."""
-    found = re.search(r"<!-- force -->\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert found, "docs/what_acts.md: no python block below <!-- force -->"
+def snippet(mark: str = "force") -> dict[str, Any]:
+    """What the page's example below that mark defines."""
+    found = re.search(rf"<!-- {mark} -->\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert found, f"docs/what_acts.md: no python block below <!-- {mark} -->"
     names: dict[str, Any] = {}
     exec(compile(found.group(1), str(PAGE), "exec"), names)
     return names
@@ -303,6 +304,19 @@ def test_every_force_of_the_library_passes_its_own_rules_and_describes_itself():
         label, extent = protocol.description(force, creature())
         assert label.startswith(forces.name_of(force))
         assert extent or type(force).__name__ in ("PaperDrag", "Magnet")
+
+
+def test_the_pages_law_of_ones_own_acts_along_joints_and_says_its_energy():
+    """Of the chain that it makes: minus the gradient of its energy, no force within its play; it runs."""
+    names = snippet("law")
+    model, law = names["model"], names["law"]
+    force = model.forces[-1]
+    assert force.name == "JointBushing" and forces.is_conservative(force)
+    for q in ([0.05, -0.08, 0.1], [0.3, -0.2, 0.15]):
+        load = force.load(model, instant_of(model, pbad.make_state(model, q), jnp.zeros(0)))
+        np.testing.assert_allclose(load.tau, -jax.grad(law.energy)(jnp.asarray(q, model.dtype)), rtol=1e-4, atol=1e-5)
+        assert np.any(load.tau) == (q[0] > 0.1)
+    assert rolled(model, 20, [0.2, 0.0, -0.3])[1].ok
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["load_of"])
