@@ -255,11 +255,9 @@ def actuation(drives: Sequence[Drive], leaf: Callable, links: Mapping[str, int],
         q, v = (tuple(getattr(j, x) + k for *_, j, k in alone) for x in "qv")
         out.append(driven(Joints(q, v), alone, [d.gear[k] for _, d, _, k in alone]))
     if several:
-        gear, where = (
-            [_places(d, j) for _, d, j, _ in several],
-            ((j.type, j.q, j.v, d.in_parent) for _, d, j, _ in several),
-        )
-        out.append(driven(Gears(leaf(gear, len(several), 6), tuple(where)), several, None))
+        gear = leaf([_places(d, j) for _, d, j, _ in several], len(several), 6)
+        where = tuple((j.type, j.q, j.v, d.in_parent) for _, d, j, _ in several)
+        out.append(driven(Gears(gear, where), several, None))
     if pulls:
         out.append(driven(Tendons(leaf([d.tendon for _, d in pulls])), pulls, [d.gear[0] for _, d in pulls]))
     if lines:

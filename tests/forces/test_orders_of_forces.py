@@ -29,7 +29,7 @@ ALONE = [
     *("Drag", "Fluid", "InertiaBoxes, wind", "connect, world", "weld, world"),
 ]
 JOINTS = ["VectorActuation", "TendonCoupling", "TendonActuation", "TendonSpring, elastic"]
-LINKS = ["SpatialTendonSpring, elastic", "SpatialTendonActuation", "connect", "weld", "Magnet"]
+LINKS = ["SpatialTendonSpring, elastic", "SpatialTendonActuation", "SpatialTendonCoupling", "connect", "weld", "Magnet"]
 GROUPS = {"alone": ALONE, "joints": JOINTS, "links": LINKS}
 
 
