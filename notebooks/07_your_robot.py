@@ -96,7 +96,7 @@ print(report)
 # %%
 print("bodies:   ", *dog.topology.body_names)
 print("joints:   ", *[joint.name for joint in dog.topology.joints])
-print("forces:   ", *[type(force).__name__ for force in dog.forces])
+print("forces:   ", *[forces.name_of(force) for force in dog.forces])
 print("sensors:  ", *dog.sensors)
 print("keyframes:", *dog.keyframes)
 

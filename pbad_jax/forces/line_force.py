@@ -13,7 +13,7 @@ from pbad_jax.forces.force import Instant, Load, offers
 from pbad_jax.forces.lengths import Coupling, Joints
 from pbad_jax.forces.line_laws import Limit
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.model.model import Model
+from pbad_jax.model.model import Model, check_model
 
 ACTUATOR = ("control_range", "geared", "force")  # what the law of an actuator has
 
@@ -143,6 +143,7 @@ def actuators(model: Model) -> list[LineForce]:
         >>> [force.law.u_index for force in forces.actuators(pbad.with_actuators(arm, *pbad.motors(arm)))]
         [(0, 1)]
     """
+    check_model(model)
     return [force for force in model.forces if is_actuator(force)]
 
 
@@ -153,6 +154,7 @@ def joint_ranges(model: Model) -> np.ndarray:
         >>> forces.joint_ranges(felt)
         array([[-1.,  1.]])
     """
+    check_model(model)
     out, balls = np.tile([-np.inf, np.inf], (model.nv, 1)), tree(model.topology).ball_v
     for force in model.forces:
         if isinstance(force, LineForce) and isinstance(force.length, Joints) and isinstance(force.law, Limit):

@@ -599,7 +599,7 @@ def balanced(model, state, options, n):
     """Rolls out, checks the balance of every step, and returns the end and the info."""
     end, (info, T, U) = accounted(model, state, options, n)
     assert np.all(np.asarray(info.status) == 0)
-    assert info.forces == tuple(type(f).__name__ for f in model.forces) and info.work.shape == (n, len(info.forces))
+    assert info.forces == tuple(map(pbad.forces.name_of, model.forces)) and info.work.shape == (n, len(info.forces))
     gravity = dataclasses.replace(model, forces=tuple(f for f in model.forces if type(f).__name__ == "Gravity"))
     T = np.concatenate([[pbad.kinetic_energy(model, state)], T])
     U = np.concatenate([[pbad.potential_energy(gravity, state)], U])

@@ -47,10 +47,9 @@ class Slide:
         bead = pbad.Body("bead", self.m, inertia=self.J * np.eye(3), joints=[slide])
         model = pbad.build_model([bead], gravity=(0, 0, -self.g), dtype=dtype)
         gravity, spring, damping = model.forces
-        spring = dataclasses.replace(spring, stiffness=self.k * spring.stiffness)
-        return dataclasses.replace(
-            model, forces=(gravity, spring, dataclasses.replace(damping, coefficient=self.c * damping.coefficient))
-        )
+        spring = spring.changed(stiffness=self.k * spring.law.stiffness)
+        damping = damping.changed(coefficient=self.c * damping.law.coefficient)
+        return dataclasses.replace(model, forces=(gravity, spring, damping))
 
     def at(self, t):
         """x and v in closed form, and the largest distance and speed on the way."""
