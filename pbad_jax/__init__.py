@@ -14,6 +14,7 @@ from pbad_jax.builders.actuators import Actuator, motors, with_actuators
 from pbad_jax.builders.build_model import build_model
 from pbad_jax.builders.descriptions import Body, Geom, Joint
 from pbad_jax.builders.ground import with_ground
+from pbad_jax.builders.hold import hold
 from pbad_jax.builders.presets import chain, spider, swimmer
 from pbad_jax.builders.sites import with_sensors, with_sites
 from pbad_jax.compilation_cache import use_compilation_cache
@@ -125,6 +126,7 @@ __all__ = [
     "envs",
     "forces",
     "forward_kinematics",
+    "hold",
     "inertial_parameters",
     "kinetic_energy",
     "legendre",

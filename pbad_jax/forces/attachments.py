@@ -17,11 +17,9 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces.force import Instant, Load, PointForces, each_link, place
-from pbad_jax.kinematics import transforms
-from pbad_jax.kinematics.tree import tree
+from pbad_jax.kinematics.reference import carried, reference_transforms
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import small_sum
-from pbad_jax.model import joints
 from pbad_jax.model.model import Model, check_model
 
 
@@ -201,32 +199,3 @@ def _strength(model: Model, a: int, b: int | None, how: dict, kind: str) -> tupl
     if c is None:
         return k, 2 * np.sqrt(k * mass)
     return k, checks.at_least_zero(c, f"damping of {kind}", "or it makes energy")
-
-
-def carried(model: Model, link: int) -> np.ndarray | None:
-    """Second moment (4,4) in the world at q0 of all that moves with a link; None where it cannot move."""
-    t = model.topology
-    while t.link_type[link] == joints.FIXED:
-        link = t.link_parent[link]
-        if link < 0:
-            return None
-    on = tree(t).above[link]
-    T = reference_transforms(model)[on]
-    T = np.concatenate([T, np.broadcast_to([0, 0, 0, 1.0], (len(T), 1, 4))], axis=1)
-    return np.sum(T @ checks.of_model(model, "second_moment")[on] @ T.swapaxes(1, 2), axis=0)
-
-
-def reference_transforms(model: Model) -> np.ndarray:
-    """The links at q0, (N,3,4), in numpy, for what is made of a model once, outside jit.
-
-    Raises:
-        ModelError: the model is traced.
-    """
-    checks.not_traced(model, "the model")
-    with jax.ensure_compile_time_eval():
-        return np.asarray(_at_q0(dataclasses.replace(model, forces=())), float)
-
-
-@jax.jit
-def _at_q0(model: Model) -> jax.Array:
-    return transforms.transforms(model, model.q0)

@@ -6,7 +6,7 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
-from pbad_jax.forces.attachments import carried
+from pbad_jax.kinematics.reference import carried
 from pbad_jax.model.joints import FIXED
 from pbad_jax.model.model import Model
 

@@ -10,7 +10,6 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces import surfaces
-from pbad_jax.forces.attachments import reference_transforms
 from pbad_jax.forces.contact_law import (
     Law,
     Led,
@@ -30,6 +29,7 @@ from pbad_jax.forces.contact_points import ContactPoints, check_points, contact_
 from pbad_jax.forces.force import Instant, Load, PointForces, place
 from pbad_jax.forces.one_sided import FREE, spring
 from pbad_jax.forces.passing import crossing, gains_energy, on_another_side, rests
+from pbad_jax.kinematics.reference import reference_transforms, tree_masses
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math.batched import cond_if_any
 from pbad_jax.math.pytree import STATIC
@@ -238,7 +238,7 @@ def contact(
     points = contact_points(model) if points is None else points
     checks.one_of(at, ("step", "stages"), "at of contact")
     check_points(model, points)
-    mass = _tree_masses(model)[np.asarray(points.links)]
+    mass = tree_masses(model)[np.asarray(points.links)]
     tau = checks.above_zero(time_constant, "time_constant of contact")
     mu = points.friction if friction is None else checks.number(friction, "friction of contact")
     numbers = parameters("contact", mass, tau, mu, stiffness, smoothing, damping, stick_speed)
@@ -278,13 +278,3 @@ def _begins_deep(model: Model, points: ContactPoints, surface: Any, half: np.nda
         d = np.asarray(jax.vmap(surface.distance)(jnp.asarray(P, model.dtype)))
     deep = np.asarray(points.radius) - d > FREE * half
     return np.array([slides[k] < 2 and np.any(deep[links == k]) for k in links])
-
-
-def _tree_masses(model: Model) -> np.ndarray:
-    """The mass of the whole tree that each link belongs to, (N,) kg."""
-    t = model.topology
-    root = list(range(t.n_links))
-    for i, p in enumerate(t.link_parent):
-        root[i] = root[p] if p >= 0 else i
-    mass = checks.of_model(model, "second_moment")[:, 3, 3]
-    return np.bincount(root, mass, t.n_links)[root]

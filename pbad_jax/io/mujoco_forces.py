@@ -17,7 +17,6 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.atom import parallel
 from pbad_jax.forces import Force, InertiaBoxes, Tendons, connect, contact, contact_points, joined, surfaces, weld
-from pbad_jax.forces.attachments import carried, reference_transforms
 from pbad_jax.forces.contact_between import MAX_CONTACTS, geoms_in_contact
 from pbad_jax.forces.contact_points import ContactPoints
 from pbad_jax.forces.tendons import coupled
@@ -26,6 +25,7 @@ from pbad_jax.io.features import idle, refused
 from pbad_jax.io.mjcf import mujoco_module
 from pbad_jax.io.mujoco_softness import mixed, spring_time
 from pbad_jax.kinematics import transforms
+from pbad_jax.kinematics.reference import carried, reference_transforms
 from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.model import Model
 

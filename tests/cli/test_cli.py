@@ -12,12 +12,11 @@ import pytest
 
 import pbad_jax as pbad
 from pbad_jax import Body, Joint, compilation_cache, forces
-from pbad_jax.atom.parallel import mass_matrix
-from pbad_jax.cli import main, standing
+from pbad_jax.builders.hold import position_servos, resting_controls
+from pbad_jax.cli import main
 from pbad_jax.cli.arguments import parse
 from pbad_jax.cli.models import load_model
-from pbad_jax.cli.standing import begin, effective_inertia
-from pbad_jax.kinematics import transforms
+from pbad_jax.cli.standing import begin
 
 pytestmark = pytest.mark.float64  # the command line sets the precision itself; changing it back and forth upsets JAX
 
@@ -283,18 +282,6 @@ def test_a_held_robot_stays(capsys, tmp_path):
     np.testing.assert_allclose(pbad.load_trajectory(tmp_path / "t.npz").q, [[1, 0.5]] * 20, atol=0.02)
 
 
-def test_what_a_drive_has_to_move():
-    """Below a hinge; in a tree that floats, or above it, if that is more."""
-    fixed = effective_inertia(pbad.chain(2), np.zeros(4))
-    assert fixed[0] > fixed[3] > 0
-    spider = pbad.spider()
-    feels = effective_inertia(spider, np.asarray(spider.q0, float))
-    mass = np.asarray(spider.second_moment)[:, 3, 3].sum()
-    assert feels[:3] == pytest.approx(mass)
-    M = np.asarray(mass_matrix(spider, transforms.frames(spider, spider.q0)))
-    assert np.all(feels[6:] > 0.999 * np.diag(M)[6:]) and feels[7] > 5 * M[7, 7]
-
-
 def test_a_urdf_that_floats_gets_a_ground(tmp_path):
     """Through its lowest point, along gravity; not below one that is fixed, nor with --no-ground."""
     found = begun(tmp_path, FLOATER, "--floating-base")
@@ -456,5 +443,5 @@ def test_a_servo_on_a_rope_holds_what_moves_its_sites():
         pbad.Actuator(rope, "winch", **servo),
     ]
     model = pbad.build_model(bodies, actuators=drives)
-    assert standing._servos(model) == [(1, [0, 1])]
-    assert standing._holding(model, [(1, [0, 1])], np.zeros(3))[0].tolist() == [0.0, np.sqrt(2.0)]
+    assert position_servos(model) == [(1, [0, 1])]
+    assert resting_controls(model, [(1, [0, 1])], np.zeros(3))[0].tolist() == [0.0, np.sqrt(2.0)]

@@ -35,7 +35,7 @@ ROOMS = {
     "envs": "math model kinematics forces builders dynamics schemes step rollouts io",
     "control": "math model kinematics schemes step analysis envs",
     "viz": "math model kinematics forces builders dynamics step rollouts io",
-    "cli": "compilation_cache model kinematics dynamics forces schemes step rollouts io viz",
+    "cli": "compilation_cache model kinematics dynamics forces builders schemes step rollouts io viz",
 }
 WITHOUT_ERRORS = {"math"}
 RIM = ("io", "envs", "control", "viz", "cli")
