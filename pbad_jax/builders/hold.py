@@ -37,7 +37,7 @@ def hold(model: Model, state: State | None = None) -> tuple[Model, State, np.nda
     Example:
         >>> held, begun, control = pbad.hold(arm, pbad.make_state(arm, [0.5, 0.2]))
         >>> traj, _ = pbad.rollout(held, begun, n_steps=50, options=pbad.Options(0.02), progress=False)
-        >>> traj.q[-1].round(2)
+        >>> traj.q[-1].round(1)
         Array([0.5, 0.2], dtype=float64)
     """
     check_model(model)
