@@ -23,6 +23,7 @@ def hold(model: Model, state: State | None = None) -> tuple[Model, State, np.nda
     Position servos get the control for which they rest there. Every other joint gets a PD drive to it, of 30 rad/s with
     what it has to move; but for free joints, bases that slide with nothing to drive them, and what others lead in a
     loop. Hinges and slides beyond the ends of their ranges are taken to these; in a loop they begin where it closes.
+    A control may be beyond its range, which clips it in a step: then the servo is too weak for this pose.
 
     Args:
         model: the model; its forces stay.
@@ -73,7 +74,9 @@ def begun_in_ranges(model: Model, state: State) -> tuple[np.ndarray, State, int]
     begun = q.copy()
     begun[free] = aim[free]
     moved = int(np.sum(begun != q))
-    return aim, make_state(model, begun, state.v) if moved else state, moved
+    if moved:
+        state = make_state(model, begun, state.v, time=state.time, activation=state.activation)
+    return aim, state, moved
 
 
 # --- by servos -----------------------------------------------------------------------------------------------

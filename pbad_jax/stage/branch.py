@@ -6,7 +6,7 @@ import numpy as np
 
 from pbad_jax.atom import operator
 from pbad_jax.dynamics.energy import kinetic_of
-from pbad_jax.forces.force import acts_at, offers, passed, stored
+from pbad_jax.forces.force import Instant, acts_at, offers, passed, stored
 from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import batched, rotations
@@ -131,11 +131,12 @@ def adds_energy(
 
     # the energy at both ends, each with what the forces can give back there
     f = jax.tree.map(lambda x: x[-1], st.frames)
-    U_0, U_1 = start.stored, as_array(stored(model, equation.end_instant(model, start, 1.0, st, dt)), v.dtype)
+    ended = equation.end_instant(model, start, 1.0, st, dt)
+    U_0, U_1 = start.stored, as_array(stored(model, ended), v.dtype)
     told = jnp.all(jnp.isfinite(U_0) & jnp.isfinite(U_1))
     U_0, U_1 = (jnp.where(told, U, 0.0) for U in (U_0, U_1))
     T_0, T_1 = kinetic_of(model, start.V.T, start.v), kinetic_of(model, transforms.velocity_field(model, f, v), v)
-    freed, driven = jnp.sum(U_0) - jnp.sum(U_1), _driven(model, start, dt, st, work)
+    freed, driven = jnp.sum(U_0) - jnp.sum(U_1), _driven(model, start, ended, st, work)
     gain = T_1 - T_0 - freed - driven
 
     # what is at stake in the step, and what rounding and the solver's tolerance leave unknown
@@ -149,7 +150,7 @@ def adds_energy(
     return told & (gain > jnp.where(blown, BLOW * (stake + fall), own_error * stake) + unknown)
 
 
-def _driven(model: Model, start: StepStart, dt, st: StageFields, work: jax.Array) -> jax.Array:
+def _driven(model: Model, start: StepStart, ended: Instant, st: StageFields, work: jax.Array) -> jax.Array:
     """The most that the forces which only quadratures tell of can have done, () J: by the stages, or by both ends.
 
     At the stages a stiff servo that comes to rest in a step has done next to nothing; the mean force of both ends,
@@ -159,8 +160,7 @@ def _driven(model: Model, start: StepStart, dt, st: StageFields, work: jax.Array
         return jnp.zeros((), work.dtype)
     which, last = np.array(start.driven), jax.tree.map(lambda x: x[-1], st)
     way = manifold.difference(model, manifold.identity_increment(model), last.z), last.delta.T
-    begun = instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
-    ended = equation.end_instant(model, start, 1.0, st, dt)
+    begun = instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, ended.dt)
     mean = sum(power(model, at, "stages", start.driven, way) for at in (begun, ended)) / 2
     at_stages = np.array([acts_at(model.forces[k]) == "stages" for k in which])
     return jnp.sum(jnp.where(at_stages, jnp.maximum(work, mean)[which], work[which]))

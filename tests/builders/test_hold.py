@@ -39,8 +39,9 @@ def test_a_pose_is_held_by_servos_and_drives():
 
 def test_beyond_the_range_it_begins_at_the_end():
     model = arm()
-    _, begun, control = pbad.hold(model, pbad.make_state(model, [1.5, 0, 1, 0, 0, 0]))
+    _, begun, control = pbad.hold(model, pbad.make_state(model, [1.5, 0, 1, 0, 0, 0], time=3.0))
     np.testing.assert_allclose([begun.q[0], control[0]], 1.0)
+    assert begun.time == 3.0
 
 
 def test_bad_input_is_told():
