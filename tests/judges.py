@@ -53,6 +53,7 @@ class Touching(NamedTuple):
     points: Array  # (c,3) m, in the body's frame
     radius: float  # m, of every point
     stiffness: Array  # (n,) N/m
+    room: Array  # (n,) m, D of the stop (docs/mathematics.md), inf: there is none
     friction: Array  # (n,) μ
     depths: tuple[Array, Array]  # (n,c) m before and after the step; negative in the air
     is_level: Array  # (n,) whether it is ground, whose normal is z
@@ -120,7 +121,9 @@ def wrong_wrench(s: Steps, t: Touching, turn: Array, loose: float) -> dict[str, 
     K = s.after.L - s.before.L
     some = loose * (size(s.before.P) + size(s.after.P) + size(s.weight) * s.dt + 1e-3 * s.mass)
     # friction is that of the normal force at the start of the step, a share of it that at the end
-    grip = s.dt * t.friction * t.stiffness * np.maximum(np.maximum(*t.depths), 0).T  # (c,n) N s
+    deep = np.maximum(np.maximum(*t.depths), 0).T  # (c,n) m
+    stopped = 1e4 * np.maximum(deep - t.room / 2, 0) ** 2 / (t.room / 4)
+    grip = s.dt * t.friction * t.stiffness * (deep + stopped)  # N s
     arm, reach = size(t.points)[:, None], size(t.points).max() + t.radius
     lever = np.sum((arm + t.radius) * grip, axis=0) + arm.max() * np.maximum(size(J), 0)
     own = turn**2 * np.maximum(size(s.before.L), size(s.after.L))

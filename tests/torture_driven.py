@@ -54,7 +54,7 @@ def beads(dtype) -> System:
 
     def lane(model, x):
         spring = model.forces[-1]
-        spring = dataclasses.replace(spring, stiffness=x["spring"], rest=jnp.stack([x["rest"]] * 2, axis=-1))
+        spring = spring.changed(stiffness=x["spring"], rest=jnp.stack([x["rest"]] * 2, axis=-1))
         return dataclasses.replace(model, forces=(*model.forces[:-1], spring), gravity=model.gravity * x["weight"])
 
     def start(rng, n, _):

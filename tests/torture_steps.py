@@ -195,7 +195,8 @@ def shot(dtype) -> System:
             return rounded_box(x["half"], x["rim"], P - x["at"])
 
         depths = (R - distance(a))[:, None], (R - distance(b))[:, None]
-        t = Touching(np.zeros((1, 3)), R, stiffness * x["strength"], x["friction"], depths, x["kind"] == GROUND)
+        room, level = R + np.min(x["half"], axis=1), x["kind"] == GROUND
+        t = Touching(np.zeros((1, 3)), R, stiffness * x["strength"], room, x["friction"], depths, level)
         found = {why: x & ~free for why, x in judges.wrong_wrench(s, t, turn, loose).items()}
         found["momentum"] = free & judges.changes_momentum(s, loose)
         found["spin"] = free & judges.changes_spin(s, turn, loose)
@@ -242,8 +243,8 @@ def lying(dtype) -> System:
             corners = np.einsum("nab,cb->nca", Rotation.from_quat(q[:, 3:], scalar_first=True).as_matrix(), points)
             return -(corners[..., 2] + q[:, 2:3])
 
-        level = np.ones(len(s.dt), bool)
-        t = Touching(points, 0.0, stiffness * x["strength"], x["friction"], (depths(e.q0), depths(e.q1)), level)
+        level, room = np.ones(len(s.dt), bool), np.full(len(s.dt), half.min())
+        t = Touching(points, 0.0, stiffness * x["strength"], room, x["friction"], (depths(e.q0), depths(e.q1)), level)
         return judges.wrong_wrench(s, t, turn, loose)
 
     return System(model, numbers, lane, start, judge, BLOW, has_one_root=False)

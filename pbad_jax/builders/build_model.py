@@ -201,10 +201,6 @@ def _parents(bodies: list[Body]) -> list[int]:
     return parents
 
 
-LIMIT_WIDTH = 0.01  # rad or m over which the stiffness of a limit comes in
-LIMIT_DAMPING = 1.0  # s/rad or s/m
-
-
 def _joint_forces(draft: Draft, q_ref: np.ndarray, leaf) -> list[Any]:
     """Springs, dampers, dry friction and limits of the joints, where there are any."""
     dofs, nv, out = draft.dofs, len(draft.dofs), []
@@ -244,18 +240,17 @@ def _springs(draft: Draft, rest: np.ndarray, leaf) -> list[Any]:
 
 def _limits(draft: Draft, q_ref: np.ndarray, leaf) -> list[Any]:
     """The soft ends of all ranges, their stiffness from the inertia at q_ref."""
-    nv = len(draft.dofs)
     feels = np.concatenate([np.diag(block) for block, _ in joint_inertia(draft, q_ref)])
     stiffness = feels / np.array([row.limit_time_constant for row in draft.dofs]) ** 2
-    bounds = np.array([row.range for row in draft.dofs])
+    bounds, width = np.array([row.range for row in draft.dofs]), np.array([row.limit_width for row in draft.dofs])
     balls = np.array([row.v for row in _balls(draft)], int)
     angle, out = bounds[balls, 1], []
     for v in balls:
         bounds[v : v + 3] = (-np.inf, np.inf)
         stiffness[v : v + 3] = stiffness[v : v + 3].max()
     if np.isfinite(bounds).any():
-        width, damping = (leaf(np.full(nv, x), nv) for x in (LIMIT_WIDTH, LIMIT_DAMPING))
-        out.append(LineForce(Joints(), Limit(leaf(bounds, nv, 2), leaf(stiffness, nv), width, damping)))
+        damping = [row.limit_damping for row in draft.dofs]
+        out.append(LineForce(Joints(), Limit(*(leaf(x) for x in (bounds, stiffness, width, damping)))))
     if np.isfinite(angle).any():
-        out.append(BallLimit(leaf(angle), leaf(stiffness[balls]), leaf(np.full(len(balls), LIMIT_WIDTH))))
+        out.append(BallLimit(leaf(angle), leaf(stiffness[balls]), leaf(width[balls])))
     return out

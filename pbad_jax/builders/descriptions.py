@@ -26,6 +26,8 @@ class Joint:
         range: (low, high) rad or m, None = free. Hinges, slides and universals; a ball's turn may reach `high` ≥ 0.
         limit_time_constant: s; the soft end of a range has the stiffness inertia/limit_time_constant², the inertia
             that the joint feels at q0.
+        limit_width: rad or m over which that stiffness comes in.
+        limit_damping: χ in s/rad or s/m; at a speed of 1/χ into its end the force doubles, a ball's has none.
         stick_speed: rad/s or m/s.
         effort: N m or N, the most that `motors` give each of its degrees of freedom; None = unlimited.
 
@@ -47,6 +49,8 @@ class Joint:
     friction_loss: float = 0.0
     range: Any = None
     limit_time_constant: float = 0.02
+    limit_width: float = 0.01
+    limit_damping: float = 1.0
     stick_speed: float = 1e-2
     effort: float | None = None
 

@@ -46,6 +46,8 @@ class DofRow(NamedTuple):
     friction_loss: float
     range: tuple[float, float]
     limit_time_constant: float
+    limit_width: float
+    limit_damping: float
     stick_speed: float
 
 
@@ -151,12 +153,12 @@ def _add_link(draft: Draft, body: Body, kind: str, mount: Mount, axis, anchor) -
 def _dof_row(joint: Joint, where: str) -> DofRow:
     """What every degree of freedom of the joint feels, checked."""
     feels = {}
-    for field in ("stiffness", "damping", "armature", "friction_loss"):
+    for field in ("stiffness", "damping", "armature", "friction_loss", "limit_damping"):
         feels[field] = value = number(getattr(joint, field), f"{field} of {where}")
         if value < 0:
             raise ModelError(f"{field} of {where} is {value:g}; it must be ≥ 0, or energy is created. Change its sign.")
     low, high = interval(joint.range, f"range of {where}")
-    for field in ("limit_time_constant", "stick_speed"):
+    for field in ("limit_time_constant", "limit_width", "stick_speed"):
         feels[field] = above_zero(getattr(joint, field), f"{field} of {where}")
     if joint.type == "ball" and joint.range is not None and not high > 0:
         raise ModelError(f"range of {where} is ({low:g}, {high:g}); a ball turns up to `high`, which must be > 0")

@@ -31,6 +31,8 @@ from pbad_jax.forces.shape_contact import ShapeContact
 from pbad_jax.forces.surfaces import SignedDistance, box, capsule, half_space, height_field, sphere
 from pbad_jax.forces.tendons import (
     joint_polynomial,
+    spatial_tendon_limit,
+    spatial_tendon_spring,
     tendon_coupling,
     tendon_friction,
     tendon_limit,
@@ -106,6 +108,8 @@ __all__ = [
     "pd_drive",
     "point_forces",
     "points_on",
+    "spatial_tendon_limit",
+    "spatial_tendon_spring",
     "sphere",
     "tendon_coupling",
     "tendon_friction",

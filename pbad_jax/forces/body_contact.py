@@ -31,6 +31,7 @@ from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces import axes
 from pbad_jax.forces.contact_law import (
+    TAU,
     Led,
     Touch,
     below,
@@ -280,9 +281,9 @@ def body_contact(
     stiffness: float | None = None,
     time_constant: float = 0.01,
     smoothing: float | None = None,
-    damping: float = 1.0,
+    damping: float | None = None,
     friction: float | None = None,
-    stick_speed: float = 1e-3,
+    stick_speed: float | None = None,
     turning: Any = None,
     at: str = "step",
 ) -> BodyContact:
@@ -292,12 +293,13 @@ def body_contact(
         model: the model; its masses set the stiffness.
         pairs: names of bodies, every pair once.
         stiffness: N/m of every pair of shapes; default mass/time_constant², the mass of the lighter of both bodies with
-            all they carry.
+            all they carry, but at least a twentieth of the other's.
         time_constant: s.
         smoothing: m of penetration over which the stiffness comes in; default what the weight of that mass presses in.
-        damping: χ in s/m; at an approach of 1/χ the force doubles, at a retreat of 1/χ it is gone.
+        damping: χ in s/m; at an approach of 1/χ the force doubles, at a retreat of 1/χ it is gone. Default 1 s/m at a
+            time constant of 10 ms, and in inverse proportion.
         friction: μ; default the larger of the two shapes'.
-        stick_speed: m/s below which friction is viscous.
+        stick_speed: m/s below which friction is viscous. Default 1 mm/s at a time constant of 10 ms, in proportion.
         turning: torsional and rolling friction, m, of every pair; see `contact`. Default none.
         at: "step", one implicit impulse a step, for large steps; "stages" for dt of a tenth of a bounce or less.
 
@@ -329,8 +331,9 @@ def geom_contact(
     *,
     stiffness=None,
     smoothing=None,
-    damping=1.0,
-    stick_speed=1e-3,
+    damping=None,
+    stick_speed=None,
+    unit=TAU,
     turning=None,
     at="step",
     margin=0.0,
@@ -341,6 +344,7 @@ def geom_contact(
     Args:
         model: the model. geoms: the pairs. tau: time constant, () or (c,) s. friction: (), (c,) or None.
         stiffness, smoothing, damping, stick_speed, turning, at: as in `body_contact`; turning may be (c,2).
+        unit: s, the time constant at which the default damping is 1 s/m.
         margin: () or (c,) m, at which they begin to touch. max_contacts: pairs at a time; None: all.
     """
     checks.one_of(at, ("step", "stages"), "at of body_contact")
@@ -348,7 +352,7 @@ def geom_contact(
     both = [(rods[i], rods[j]) for i, j in geoms]
     mass = lighter_masses(model, [(a.link, b.link) for a, b in both])
     mu = [max(a.friction, b.friction) for a, b in both] if friction is None else friction
-    numbers = parameters("body_contact", mass, tau, mu, stiffness, smoothing, damping, stick_speed)
+    numbers = parameters("body_contact", mass, tau, mu, stiffness, smoothing, damping, stick_speed, unit)
     turning = turning_numbers("body_contact", turning, len(both))
 
     leaf = checks.leaf(model.dtype)

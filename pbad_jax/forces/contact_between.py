@@ -28,9 +28,9 @@ def contact_between(
     stiffness: float | None = None,
     time_constant: float = 0.01,
     smoothing: float | None = None,
-    damping: float = 1.0,
+    damping: float | None = None,
     friction: float | None = None,
-    stick_speed: float = 1e-3,
+    stick_speed: float | None = None,
     turning: Any = None,
 ) -> tuple[BodyContact | ShapeContact, ...]:
     """All shapes of chosen pairs of bodies against one another: `with_forces(model, *contact_between(model, pairs))`.

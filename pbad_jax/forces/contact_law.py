@@ -34,6 +34,8 @@ from pbad_jax.math.small import identity_like, matmul, matvec, small_sum
 from pbad_jax.model.model import Model
 
 G0 = 9.81  # m/s², for the smooth start of the penalty
+TAU = 0.01  # s, the time constant at which χ is 1 s/m and the stick speed 1 mm/s
+STICK = 1e-3  # m/s
 
 
 class Law(NamedTuple):
@@ -162,14 +164,16 @@ def contact_parts(load, law: Any, places: dict, depths: list[jax.Array], at: Ins
 
 
 def parameters(
-    kind: str, mass: np.ndarray, tau, friction, stiffness, smoothing, damping, stick_speed
+    kind: str, mass: np.ndarray, tau, friction, stiffness, smoothing, damping, stick_speed, unit: float = TAU
 ) -> dict[str, np.ndarray]:
     """The numbers of a contact as the fields of Contact: (c,) each, and stick_speed ().
+
+    What moves alike at another size has speeds that go as its time constants: so do the defaults, χ as 1/τ.
 
     Args:
         kind: the maker's name, for the errors.
         mass: (c,) kg. tau: () or (c,) s, > 0; both set the stiffness where it is None.
-        friction: () or (c,). The others as in `contact`.
+        friction: () or (c,). unit: s, the τ at which χ is 1 s/m and the stick speed 1 mm/s. The others as in `contact`.
 
     Raises:
         ModelError: negative or zero values.
@@ -180,8 +184,12 @@ def parameters(
     mu = one * np.asarray(friction, float)
     if not np.all(mu >= 0):
         raise ModelError(f"friction of {kind} is {np.min(mu):g}; it must be ≥ 0, or it would drive. Change its sign.")
-    chi = one * checks.at_least_zero(damping, f"damping of {kind}", "or it makes energy")
-    slow = np.asarray(checks.above_zero(stick_speed, f"stick_speed of {kind}"))
+    scale = tau * one / unit
+    chi, slow = 1 / scale, np.asarray(STICK * np.mean(scale))
+    if damping is not None:
+        chi = one * checks.at_least_zero(damping, f"damping of {kind}", "or it makes energy")
+    if stick_speed is not None:
+        slow = np.asarray(checks.above_zero(stick_speed, f"stick_speed of {kind}"))
     return {"stiffness": k, "width": width, "damping": chi, "friction": mu, "stick_speed": slow}
 
 

@@ -10,6 +10,8 @@ from pbad_jax.kinematics.reference import carried
 from pbad_jax.model.joints import FIXED
 from pbad_jax.model.model import Model
 
+SHARE = 0.05
+
 
 def checked_pairs(model: Model, pairs, maker: str = "body_contact") -> list[tuple[int, int]]:
     """Pairs of bodies by number."""
@@ -48,7 +50,7 @@ def of_one_tree(model: Model, pairs: Sequence[tuple[int, int]]) -> tuple[bool, .
 
 
 def lighter_masses(model: Model, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Of every pair of links the mass of the lighter side with all it carries, (c,) kg.
+    """Of every pair of links the mass of the lighter side with all it carries, (c,) kg, but a share of the other's.
 
     Raises:
         ModelError: one carries none.
@@ -59,4 +61,13 @@ def lighter_masses(model: Model, pairs: Sequence[tuple[int, int]]) -> np.ndarray
         if min(mass[l] for l in pair) <= 0:
             names = [model.body_names[model.topology.body_link.index(link)] for link in pair]
             raise ModelError(f"contact: {names[0]!r} or {names[1]!r} carries no mass; give it some, kg > 0")
-    return np.array([min(mass[l] for l in pair) for pair in pairs])
+    sides = np.array([[mass[l] for l in pair] for pair in pairs])
+    return borne(np.min(sides, axis=1), np.where(np.isfinite(sides), sides, 0.0).max(axis=1))
+
+
+def borne(own: np.ndarray, others: np.ndarray | float) -> np.ndarray:
+    """What the contact of masses (c,) kg is made for, where others may lean on them: SHARE of these, if that is more.
+
+    So a heavy thing sinks into a light one, and that into the ground, by no more than 1/SHARE of what its own does.
+    """
+    return np.maximum(own, SHARE * np.asarray(others))

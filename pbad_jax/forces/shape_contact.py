@@ -38,6 +38,7 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.forces import convex
 from pbad_jax.forces.contact_law import (
+    TAU,
     Led,
     Touch,
     below,
@@ -426,8 +427,9 @@ def convex_contact(
     max_contacts: int = 32,
     stiffness=None,
     smoothing=None,
-    damping=1.0,
-    stick_speed=1e-3,
+    damping=None,
+    stick_speed=None,
+    unit=TAU,
     turning=None,
 ) -> ShapeContact:
     """Of c pairs of shapes by their places in the model's geometry, each with one that is no sphere and no capsule.
@@ -446,7 +448,7 @@ def convex_contact(
     mass = lighter_masses(model, [(shapes.links[a], shapes.links[b]) for a, b in numbered])
     slip = model.geometry.friction[:, 0]
     mu = [max(slip[i], slip[j]) for i, j in pairs] if friction is None else friction
-    numbers = parameters("contact_between", mass, tau, mu, stiffness, smoothing, damping, stick_speed)
+    numbers = parameters("contact_between", mass, tau, mu, stiffness, smoothing, damping, stick_speed, unit)
     turning = turning_numbers("contact_between", turning, len(pairs))
 
     leaf = checks.leaf(model.dtype)

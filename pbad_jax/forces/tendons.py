@@ -157,6 +157,9 @@ def coupled(one: Any, other: Any, *, leaf, offset, polynomial, stiffness, dampin
     return LineForce(Coupling(one, other, leaf(offset), leaf(polynomial)), spring)
 
 
+spatial_tendon_spring, spatial_tendon_limit = tendon_spring, tendon_limit  # one function for either kind
+
+
 def joint_polynomial(
     model: Model, joints: str | Sequence[str] | None = None, *, stiffness=(0.0, 0.0), damping=(0.0, 0.0), rest=None
 ) -> LineForce:

@@ -25,7 +25,7 @@ from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb
 from pbad_jax.math.rotations import hat
 from pbad_jax.math.small import identity_like, matmul, matvec, small_sum, transpose
 
-LEVER = 0.1  # m: below stick_speed/LEVER, rad/s, this friction is viscous
+LEVER = 100.0  # widths of the law: below stick_speed over so much, rad/s, this friction is viscous
 
 Duals = tuple[Sliding, Sliding]  # about the normal (c,1), across it (c,3)
 
@@ -41,7 +41,7 @@ def turning_friction(
     """On c places with normal forces N (c,) along n (c,3).
 
     Args:
-        law: whatever has `turning` (c,2), μ_t and μ_r in m, and `stick_speed` ().
+        law: whatever has `turning` (c,2), μ_t and μ_r in m, `width` (c,) m and `stick_speed` () m/s.
         links: (c,1) of a body on the world, or (c,2) of two.
         at: the instant. last: the duals of the last iterate, where there is a guide.
     """
@@ -57,7 +57,7 @@ def turning_friction(
     flat, along = identity_like(n) - n[:, :, None] * n[:, None, :], n[:, None, :]  # along (c,1,3)
     parts = [(matvec(along, omega), along, 0), (matvec(flat, omega), flat, 1)]
     torque, slope, curving, duals = jnp.zeros_like(n), jnp.zeros_like(flat), jnp.zeros_like(n), []
-    speed = law.stick_speed[None, None] / LEVER
+    speed = (law.stick_speed / (LEVER * law.width))[:, None]
     for w, onto, k in parts:
         strength = -law.turning[:, k] * N
         if at.guide is None or last is None:

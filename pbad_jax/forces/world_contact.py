@@ -28,6 +28,7 @@ from pbad_jax.forces.contact_law import (
 from pbad_jax.forces.contact_points import ContactPoints, check_points, contact_points
 from pbad_jax.forces.force import Instant, Load, PointForces, place
 from pbad_jax.forces.one_sided import FREE, spring
+from pbad_jax.forces.pairs import borne
 from pbad_jax.forces.passing import crossing, gains_energy, on_another_side, rests
 from pbad_jax.kinematics.reference import reference_transforms, tree_masses
 from pbad_jax.kinematics.tree import tree
@@ -201,9 +202,9 @@ def contact(
     stiffness: float | None = None,
     time_constant: float = 0.01,
     smoothing: float | None = None,
-    damping: float = 1.0,
+    damping: float | None = None,
     friction: float | None = None,
-    stick_speed: float = 1e-3,
+    stick_speed: float | None = None,
     turning: Any = None,
     at: str = "step",
 ) -> Contact:
@@ -214,12 +215,13 @@ def contact(
         surface: of surfaces.py, or anything with `distance(P)`; default the ground z ≤ 0.
         points: which points touch; default all that `contact_points(model)` finds.
         stiffness: N/m of every point; default mass/time_constant², the mass of its whole tree, so that a body resting
-            on one point sinks g · time_constant² (1 mm).
+            on one point sinks g · time_constant² (1 mm); at least a twentieth of the heaviest tree, that it may carry.
         time_constant: s.
         smoothing: m of penetration over which the stiffness comes in; default what the weight of the tree presses in.
-        damping: χ in s/m; at an approach of 1/χ the force doubles, at a retreat of 1/χ it is gone.
+        damping: χ in s/m; at an approach of 1/χ the force doubles, at a retreat of 1/χ it is gone. Default 1 s/m at a
+            time constant of 10 ms, and in inverse proportion.
         friction: μ; default that of the geometry.
-        stick_speed: m/s below which friction is viscous.
+        stick_speed: m/s below which friction is viscous. Default 1 mm/s at a time constant of 10 ms, in proportion.
         turning: torsional and rolling friction, m, (2,) or (c,2) of every point: a torque of N times as much against
             turning about the normal, and across it. Default none.
         at: "step", one implicit impulse a step, for large steps; "stages" for dt of a tenth of a bounce or less.
@@ -238,7 +240,8 @@ def contact(
     points = contact_points(model) if points is None else points
     checks.one_of(at, ("step", "stages"), "at of contact")
     check_points(model, points)
-    mass = tree_masses(model)[np.asarray(points.links)]
+    trees = tree_masses(model)
+    mass = borne(trees, trees.max())[np.asarray(points.links)]
     tau = checks.above_zero(time_constant, "time_constant of contact")
     mu = points.friction if friction is None else checks.number(friction, "friction of contact")
     numbers = parameters("contact", mass, tau, mu, stiffness, smoothing, damping, stick_speed)

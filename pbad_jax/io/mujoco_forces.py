@@ -18,12 +18,13 @@ from pbad_jax import checks
 from pbad_jax.atom import parallel
 from pbad_jax.forces import Force, InertiaBoxes, Tendons, connect, contact, contact_points, joined, surfaces, weld
 from pbad_jax.forces.contact_between import MAX_CONTACTS, geoms_in_contact
+from pbad_jax.forces.contact_law import STICK
 from pbad_jax.forces.contact_points import ContactPoints
 from pbad_jax.forces.tendons import coupled
 from pbad_jax.io import mujoco_tendons
 from pbad_jax.io.features import idle, refused
 from pbad_jax.io.mjcf import mujoco_module
-from pbad_jax.io.mujoco_softness import mixed, spring_time
+from pbad_jax.io.mujoco_softness import USUAL, mixed, spring_time
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.reference import carried, reference_transforms
 from pbad_jax.math.rotations import rotation_numpy
@@ -238,7 +239,8 @@ def _overlapping(m) -> int:
 
 
 def _between(geoms: list[tuple[int, int]], law: _Laws, most: int, model: Model) -> tuple[Force, ...]:
-    return geoms_in_contact(model, geoms, law.time, law.friction, law.turning, margin=law.margin, max_contacts=most)
+    how = {"margin": law.margin, "max_contacts": most, "unit": USUAL}
+    return geoms_in_contact(model, geoms, law.time, law.friction, law.turning, **how)
 
 
 def _may_touch(m, g: int, others: np.ndarray) -> np.ndarray:
@@ -330,8 +332,9 @@ def _contact(surface, geoms: list[int], law: _Laws, points: dict[int, ContactPoi
     held = dataclasses.replace(all_points, friction=friction, radius=radius)
     made = contact(model, surface, points=held, turning=turning, time_constant=1.0)
     leaf = checks.leaf(model.dtype)
-    k, width = (np.asarray(x, float) for x in (made.stiffness, made.width))
-    return dataclasses.replace(made, stiffness=leaf(k / time**2), width=leaf(width * time**2))
+    k, width, slow = (np.asarray(x, float) for x in (made.stiffness, made.width, STICK * np.mean(time) / USUAL))
+    laws = {"stiffness": k / time**2, "width": width * time**2, "damping": USUAL / time, "stick_speed": slow}
+    return dataclasses.replace(made, **{name: leaf(x) for name, x in laws.items()})
 
 
 # --- equality constraints ----------------------------------------------------------------------------------

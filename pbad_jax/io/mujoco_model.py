@@ -16,7 +16,7 @@ from pbad_jax.forces import gravity_compensation, joint_polynomial
 from pbad_jax.io import left_over, mujoco_forces, mujoco_sensors, mujoco_sites, mujoco_tendons
 from pbad_jax.io.features import idle, refused
 from pbad_jax.io.mjcf import Inertial, mujoco_module
-from pbad_jax.io.mujoco_softness import spring_time
+from pbad_jax.io.mujoco_softness import spring_time, usual
 from pbad_jax.io.mujoco_tendons import poly
 from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.keyframes import Keyframe
@@ -179,6 +179,7 @@ def _joint(m, j: int, names: _Names, switches: set[str], soft: float | None) -> 
     width = {"free": 7, "ball": 4}.get(kind, 1)
     stiffness = 0.0 if "spring" in switches else float(m.jnt_stiffness[j])
     limited = bool(m.jnt_limited[j]) and kind != "free" and "limit" not in switches
+    how_soft = _softness(m, j, v, turns=kind != "slide") if soft is None else {"limit_time_constant": soft}
     return Joint(
         type=kind,
         name=names.joint[j],
@@ -191,9 +192,18 @@ def _joint(m, j: int, names: _Names, switches: set[str], soft: float | None) -> 
         armature=float(m.dof_armature[v]),
         friction_loss=0.0 if "frictionloss" in switches else float(m.dof_frictionloss[v]),
         range=_within_margin(m, j, kind) if limited else None,
-        limit_time_constant=float(spring_time(m, m.jnt_solref[j], m.jnt_solimp[j])[0]) if soft is None else soft,
+        **how_soft,
         effort=_effort(m, j) if scalar else None,
     )
+
+
+def _softness(m, j: int, v: int, *, turns: bool) -> dict[str, float]:
+    """Of the ends of its range, and of its dry friction."""
+    ends, dry = (m.jnt_solref[j], m.jnt_solimp[j]), (m.dof_solref[v], m.dof_solimp[v])
+    time, rubs = (float(spring_time(m, *x)[0]) for x in (ends, dry))
+    end, slow = usual(time, turns=turns), usual(rubs, turns=turns)["stick_speed"]
+    own = {"limit_width": end["width"], "limit_damping": end["damping"], "stick_speed": slow}
+    return {"limit_time_constant": time} | {name: float(x) for name, x in own.items()}
 
 
 def _within_margin(m, j: int, kind: str) -> tuple[float, float]:

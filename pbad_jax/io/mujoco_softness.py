@@ -8,9 +8,11 @@ defaults τ' is 0.27 τ.
 
 import numpy as np
 
+from pbad_jax.builders.descriptions import Joint
 from pbad_jax.io.mjcf import mujoco_module
 
 DEFAULT = 0.02  # s, τ of what is neither of solref's two forms
+USUAL = DEFAULT * 0.95 * np.sqrt(0.075 / 0.925)  # s, τ' of MuJoCo's defaults
 
 
 def spring_time(m, solref: np.ndarray, solimp: np.ndarray) -> np.ndarray:
@@ -29,6 +31,21 @@ def spring_time(m, solref: np.ndarray, solimp: np.ndarray) -> np.ndarray:
     by_stiffness = 1 / np.sqrt(np.maximum(-first, 1e-12))
     time = np.where((first > 0) & (second > 0), by_time, np.where((first < 0) & (second <= 0), by_stiffness, DEFAULT))
     return time * high * np.sqrt((1 - d) / d)
+
+
+def usual(time: np.ndarray | float, *, turns: bool) -> dict[str, np.ndarray | float]:
+    """Width, damping and stick speed of a law with the time constant τ' in s, which MuJoCo's files do not give.
+
+    They are those of a Joint at MuJoCo's default; what moves alike at another size, s times as large and √s times as
+    slow, has them at that size: lengths go as τ'², their speeds as τ', angular speeds as 1/τ'.
+    """
+    scale = time / USUAL
+    length, slow = (1.0, 1 / scale) if turns else (scale**2, scale)
+    return {
+        "width": Joint.limit_width * length,
+        "damping": Joint.limit_damping / slow,
+        "stick_speed": Joint.stick_speed * slow,
+    }
 
 
 def mixed(solref: np.ndarray, other: np.ndarray, share: np.ndarray) -> np.ndarray:

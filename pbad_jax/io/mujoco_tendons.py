@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pbad_jax.builders.build_model import LIMIT_DAMPING, LIMIT_WIDTH
 from pbad_jax.forces import (
     Force,
     tendon_coupling,
@@ -17,7 +16,7 @@ from pbad_jax.forces import (
 from pbad_jax.io.features import refused
 from pbad_jax.io.mjcf import mujoco_module
 from pbad_jax.io.mujoco_sites import site
-from pbad_jax.io.mujoco_softness import spring_time
+from pbad_jax.io.mujoco_softness import spring_time, usual
 from pbad_jax.model.model import Model
 
 Maker = Callable[[Model], Force]
@@ -95,15 +94,19 @@ def _laws(m, which: np.ndarray, names, switches: set[str]) -> list[Maker]:
             makers.append(functools.partial(make, tendons=[tendon(m, t, names) for t in which[on]], **how))
     on = which[m.tendon_limited[which] != 0]
     if on.size and "limit" not in switches:
-        k = _inertia(m, on) / spring_time(m, m.tendon_solref_lim[on], m.tendon_solimp_lim[on]) ** 2
+        time = spring_time(m, m.tendon_solref_lim[on], m.tendon_solimp_lim[on])
+        end = usual(time, turns=False)
         margin = np.minimum(m.tendon_margin[on], 0.49 * np.diff(m.tendon_range[on])[:, 0])  # the ends act so far before
         bounds = m.tendon_range[on] + margin[:, None] * [1, -1]
-        how = {"range": bounds, "stiffness": k, "width": LIMIT_WIDTH, "damping": LIMIT_DAMPING}
+        how = {"range": bounds, "stiffness": _inertia(m, on) / time**2}
+        how |= {name: end[name] for name in ("width", "damping")}
         makers.append(functools.partial(tendon_limit, tendons=[tendon(m, t, names) for t in on], **how))
     on = which[m.tendon_frictionloss[which] > 0]
     if on.size and "frictionloss" not in switches:
         rows = [tendon(m, t, names) for t in on]
-        makers.append(functools.partial(tendon_friction, tendons=rows, loss=m.tendon_frictionloss[on]))
+        time = spring_time(m, m.tendon_solref_fri[on], m.tendon_solimp_fri[on])
+        dry = {"loss": m.tendon_frictionloss[on], "stick_speed": usual(time, turns=False)["stick_speed"]}
+        makers.append(functools.partial(tendon_friction, tendons=rows, **dry))
     return makers
 
 

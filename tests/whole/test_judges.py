@@ -43,7 +43,7 @@ def landing() -> tuple[Steps, Touching]:
     steps = Steps(np.full(N, DT), np.full(N, M), weight, body(v0, w0, z0, 0), body(v1, w1, z0, 0), v0, v1, DT * v1)
     depth = np.full((N, 1), 1e-3)
     level, mu = np.ones(N, bool), np.full(N, MU)
-    return steps, Touching(np.zeros((1, 3)), R, np.full(N, K), mu, (depth, depth), level)
+    return steps, Touching(np.zeros((1, 3)), R, np.full(N, K), np.full(N, np.inf), mu, (depth, depth), level)
 
 
 def after(s: Steps, **changes) -> Steps:
