@@ -72,7 +72,7 @@ def noise_floor(value) -> float:
 
 
 def of_all_step_sizes(f: Callable[[Any], Any], x: Any, d: Any) -> Iterator[np.ndarray]:
-    """The differences of WIDTHS, one after the other."""
+    """The differences of all STEP_SIZES, one after the other."""
     dtype = jnp.result_type(*jax.tree.leaves(x))
     return (difference(f, x, d, width) for width in STEP_SIZES[dtype.name])
 

@@ -73,17 +73,24 @@ def check(model: Model, instants: list[Instant], seed: int, tolerance: float) ->
 
 
 def _rows(model: Model, at: Instant, by: str, zero: Move, move: Move, tolerance: float, rng) -> list[JacobianRow]:
+    """A row for every force: what it does along `move`, a change of its arguments of one kind."""
+    # what every force does, and its change along the move by autodiff and by its slopes
     values, autodiff, declared = ([np.asarray(x) for x in part] for part in _changes(model, at, zero, move))
+
+    # differences of all forces together, with several step sizes
     ends = np.cumsum([len(x) for x in values])
     found = list(
         finite_differences.of_all_step_sizes(lambda m: np.concatenate(_changes(model, at, m, zero)[0]), zero, move)
     )
     out = []
     for i, (force, value, a, d, end) in enumerate(zip(model.forces, values, autodiff, declared, ends)):
+        # the step size that comes closest counts: each has its own rounding and corners
         mine = [y[end - len(value) : end] for y in found]
         w, floor = rng.normal(size=value.shape), finite_differences.noise_floor(value)
         near, error_d = finite_differences.closest(mine, d, floor)
         _, error_a = finite_differences.closest(mine, a, floor)
+
+        # one random projection of each to be read, and the error of the whole
         out.append(
             JacobianRow(
                 name=f"forces[{i}] {name_of(force)}",

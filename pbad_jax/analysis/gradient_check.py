@@ -110,9 +110,12 @@ class GradientReport:
 
     def _advice(self) -> list[str]:
         """A line for everything that went wrong, the causes first."""
+        # a step that was not solved has no derivative to compare
         out = []
         if not self.steps_ok:
             out.append(f"Not every step was solved whole, so its derivative is not that of the motion: {self.info!r}")
+
+        # forces whose slopes are wrong as declared, or by autodiff
         declared = dict.fromkeys(s.name for s in self.slopes if not s.declared_ok)
         hidden = dict.fromkeys(s.name for s in self.slopes if s.declared_ok and not s.autodiff_ok)
         if declared:
@@ -126,6 +129,8 @@ class GradientReport:
                 f"{', '.join(hidden)}: autodiff of `load` is not its derivative: look for stop_gradient, custom "
                 "derivatives, rounding or integers in it."
             )
+
+        # wrong without such a cause: where to look
         wrong = [r.name for r in self.rows if not r.ok]
         if wrong and not out:
             out.append(
@@ -183,6 +188,7 @@ def check_gradients(
         >>> report.ok
         True
     """
+    # what is asked for, and a random start and random controls where none are given
     check_model(model)
     check_options(options, "check_gradients")
     n_steps = integer(n_steps, "n_steps", 1)
@@ -193,9 +199,13 @@ def check_gradients(
     if controls is None:
         controls = 0.3 * rng.normal(size=(n_steps, model.nu))
     controls = jnp.asarray(checked_rollout(model, start, controls, None)[0], model.dtype)
+
+    # solved as far as the precision goes, or differences would see the tolerance
     how = dataclasses.replace(
         options, solver="lm", objective="auto", tolerance=None if precision == "float32" else SOLVED
     )
+
+    # all that the end depends on; configurations vary in their tangent space, from zero
     arguments = {
         "model": model,
         "q": jnp.zeros(model.nv, model.dtype),
@@ -208,12 +218,18 @@ def check_gradients(
         arguments["history"] = jnp.zeros(model.nv, model.dtype)
     if start.activation is not None:
         arguments["activation"] = start.activation
+
+    # derivatives of the rollout
     rows, info, ends = _rollout_rows(how, arguments, start, seed, tolerance)
+
+    # slopes of the forces, at its start and at the end of its last step
     instants = [
         force_jacobians.instant(model, before, after, control, options.dt)
         for before, after, control in ((start, start, controls[0]), (*ends, controls[-1]))
     ]
     slopes = force_jacobians.check(model, instants, seed, tolerance)
+
+    # the report, with what was checked as its title
     by = scheme_of(options).name
     title = f"{len(controls)} steps of {options.dt:g} s of {model.topology.name!r} by {by}, {precision}"
     return GradientReport(tuple(rows), tuple(slopes), info, tolerance, title)
@@ -226,6 +242,7 @@ def _random_state(model: Model, rng) -> State:
 
 def _rollout_rows(options: Options, arguments, start: State, seed: int, tolerance: float):
     """The rows, the StepInfo of the steps, and the states at both ends of the last."""
+    # the end at the arrays as they are, and the gradient of one random projection w of it
     x = finite_differences.named_arrays(arguments)
     zero = {name: jnp.zeros_like(a) for name, a in x.items()}
     end, _, info, ends = _push(options, arguments, start, x, zero)
@@ -233,15 +250,19 @@ def _rollout_rows(options: Options, arguments, start: State, seed: int, toleranc
     gradient = _pull(options, arguments, start, x, w)
     weights, floor = np.asarray(w, float), finite_differences.noise_floor(end)
 
+    # the end as a function of the arrays, by the program that is compiled already
     def value(x):
         return _push(options, arguments, start, x, zero)[0]
 
     rows = []
     for name, d in finite_differences.directions(x, seed).items():
+        # forward mode along one array, against the closest of the differences
         move = zero | {name: d}
         along = np.asarray(_push(options, arguments, start, x, move)[1], float)
         found = finite_differences.of_all_step_sizes(value, x, move)
         by_difference, error = finite_differences.closest(found, along, floor, enough=0.1 * tolerance)
+
+        # and against reverse mode, both projected: w · (J d) = (Jᵀ w) · d
         forward, reverse = (
             float(weights @ along),
             float(np.sum(np.asarray(gradient[name], float) * np.asarray(d, float))),

@@ -72,23 +72,28 @@ def linearize(model: Model, state: State, control=None, options: Options | None 
 
 @functools.partial(jax.jit, static_argnames="options")
 def _linearize(model: Model, state: State, control, dt, options: Options) -> Linearization:
+    # x = (δq, δv), then δh for schemes with history, then δa of activations
     step, nv, history = make_step(options), model.nv, scheme_of(options).has_history
     moves = (3 if history else 2) * nv
     n = moves + model.na
 
     def end(y):
         """The x' of y = (x, δu), and the step."""
+        # the start moved by x; its history stays in force, as in a step that goes on
         before = led_to(state, manifold.retract(model, state.q, y[:nv]), state.v + y[nv : 2 * nv])
         if history:
             before = dataclasses.replace(before, history=manifold.retract(model, state.history, y[2 * nv : moves]))
         if state.activation is not None:
             before = dataclasses.replace(before, activation=state.activation + y[moves:n])
+
+        # the end, its configurations in their own tangent spaces
         after, info = step(model, before, control + y[n:], dt)
         x = [_about_itself(model, after.q), after.v]
         x += [_about_itself(model, after.history)] if history else []
         x += [] if after.activation is None else [after.activation]
         return jnp.concatenate(x), (after, info)
 
+    # by forward mode the columns share the factored Newton matrix
     J, (after, info) = jax.jacfwd(end, has_aux=True)(jnp.zeros(n + control.size, model.dtype))
     return Linearization(J[:, :n], J[:, n:], after, info)
 

@@ -74,19 +74,25 @@ def pullback_hess(model: Model, f: Frames, A: jax.Array) -> jax.Array:
     """Σ_l <∂²T^l/∂q_x∂q_y, A^l>, (nv,nv), symmetric, in O(N · depth). Alg. 2, corrected."""
     t, n, parent = tree(model.topology), model.topology.n_links, _parents(model)
     TdL, sigma, place = _parent_times(model, f)
+
+    # T^{p} ∂²L^i: both derivatives by coordinates of link i
     sigma4 = homogeneous(sigma, last=0.0)
     pair = matmul(sigma[:, :, None], sigma4[:, None])
     pair = 0.5 * (pair + jnp.swapaxes(pair, 1, 2))  # exponential coordinates: σ_x σ_y, symmetrised
     TddL = matmul(f.T[:, None, None, :, :3], pair)
+
+    # what carries A from a link to its parent, Lᵀ, and its derivative
     LT = transpose(homogeneous(f.L))
     dLT = transpose(matmul(homogeneous(f.L)[:, None], sigma4))  # (N,3,4,4) ∂Lᵀ
     ancestors = jnp.asarray(t.ancestors)
     carry = jnp.concatenate([A, jnp.zeros_like(A[:1])])
 
     def link(A, i):
+        # both x and y on link i
         own = jnp.sum(TddL[i] * A[i][None, None], axis=(-2, -1))  # (T^{p} ∂²L) : A
         B = matmul(A[i], dLT[i])  # (3,3,4): A ∂Lᵀ, one for each y of link i
 
+        # y on link i, x on an ancestor j: carry A ∂Lᵀ up the branch
         def ancestor(B, j):
             k = jnp.minimum(j, n - 1)
             block = jnp.sum(TdL[k][:, None] * B[None], axis=(-2, -1))  # (T^{p(j)} ∂L^j) : B, x of j by y of i
@@ -95,6 +101,7 @@ def pullback_hess(model: Model, f: Frames, A: jax.Array) -> jax.Array:
         _, blocks = loops.scan(ancestor, B, ancestors[i, 1:])
         return A.at[parent[i]].add(matmul(A[i], LT[i])), (own, blocks)
 
+    # leaves to roots; one triangle comes out, and is mirrored (Alg. 2 in the header)
     _, (own, blocks) = loops.scan(link, carry, jnp.arange(n), reverse=True)
     above = _spread(model, place, 0.5 * own, blocks)
     return above + above.T
@@ -102,18 +109,23 @@ def pullback_hess(model: Model, f: Frames, A: jax.Array) -> jax.Array:
 
 def mixed_hess(model: Model, f_a: Frames, f_b: Frames) -> jax.Array:
     """∂²I/∂q_a,x ∂q_b,y, (nv,nv), in O(N · depth). Alg. 3, corrected."""
+    # T^{p} ∂L^i at both configurations
     t, n, parent = tree(model.topology), model.topology.n_links, _parents(model)
     TdL_a, _, place = _parent_times(model, f_a)
     TdL_b, _, _ = _parent_times(model, f_b)
     L_a, L_b = homogeneous(f_a.L), homogeneous(f_b.L)
+
+    # S begins as the second moment M of every link
     ancestors = jnp.asarray(t.ancestors)
     carry = jnp.concatenate([model.second_moment, jnp.zeros_like(model.second_moment[:1])])
 
     def link(S, i):
+        # x and y both on link i: tr(∂T(q_a) S ∂T(q_b)ᵀ)
         F = matmul(TdL_a[i], S[i])  # (3,3,4): x of link i by q_a
         G = matmul(TdL_b[i], S[i].T)  # (3,3,4): y of link i by q_b
         own = jnp.sum(F[:, None] * TdL_b[i][None], axis=(-2, -1))  # j = i: one term only
 
+        # one of them on link i, the other on an ancestor j: carry F and G up the branch
         def ancestor(FG, step):
             (F, G), (child, j) = FG, step
             c, k = jnp.minimum(child, n - 1), jnp.minimum(j, n - 1)
@@ -123,9 +135,12 @@ def mixed_hess(model: Model, f_a: Frames, f_b: Frames) -> jax.Array:
             return (F, G), (jnp.where(j < n, ab, 0.0), jnp.where(j < n, ba, 0.0))
 
         _, (ab, ba) = loops.scan(ancestor, (F, G), (ancestors[i, :-1], ancestors[i, 1:]))
+
+        # S to the parent: S ← L(q_a) S L(q_b)ᵀ + M (Alg. 3 in the header)
         up = matmul(matmul(L_a[i], S[i]), L_b[i].T)
         return S.at[parent[i]].add(up), (own, ab, ba)
 
+    # leaves to roots; for q_a ≠ q_b the triangles differ, and each has its own blocks
     _, (own, ab, ba) = loops.scan(link, carry, jnp.arange(n), reverse=True)
     return _spread(model, place, own, ba) + _spread(model, place, jnp.zeros_like(own), ab).T
 

@@ -54,11 +54,15 @@ def elimination_order(topology: Topology) -> EliminationOrder:
     """The index tables of a topology; made once. Deepest links first, as many at a time as the mean level has."""
     t, n, nv = tree(topology), topology.n_links, topology.nv
     parents = topology.link_parent
+
+    # depth of every link, and how many children it waits for
     depth = [0] * n
     waiting = [0] * (n + 1)
     for i, p in enumerate(parents):
         depth[i] = depth[p] + 1 if p >= 0 else 1
         waiting[p] += 1
+
+    # rows of at most ⌈N/depth⌉ links, the deepest first, each once its children are eliminated
     width = -(-n // max(depth))
     ready = [(-depth[i], i) for i in range(n) if not waiting[i]]
     heapq.heapify(ready)
@@ -69,12 +73,18 @@ def elimination_order(topology: Topology) -> EliminationOrder:
             waiting[p] -= 1
             if p >= 0 and not waiting[p]:
                 heapq.heappush(ready, (-depth[p], p))
+
+    # the rows and their parents as tables, short rows padded with link N+1
     link = np.array([r + [n + 1] * (width - len(r)) for r in rows], np.int32)
     up = np.array([p if p >= 0 else n for p in parents] + [n, n + 1], np.int32)
+
+    # the degrees of freedom of each link, nv where a slot is empty
     slots = 3 if t.balls.size else 1
     slot = np.maximum(t.dof_ball, 0)
     dofs = np.full((n + 2, slots), nv, np.int32)
     dofs[t.dof_link, slot] = np.arange(nv)
+
+    # where each degree of freedom comes out of the rows
     position = np.zeros(n + 2, np.int32)
     position[link.ravel()] = np.arange(link.size)
     return EliminationOrder(link, up[link], dofs, position[t.dof_link] * slots + slot)
@@ -264,24 +274,33 @@ def _solve(model: Model, J: NewtonMatrix, b: jax.Array) -> jax.Array:
 
 def _inward(model: Model, J: NewtonMatrix, b: jax.Array):
     """D⁻¹ [Vᵀ, e] (rows,width,slots,7), the eliminated right-hand sides e (rows,width,slots), and whether D > 0."""
+    # what each row needs: screws S, joint terms, right-hand sides
     s = elimination_order(model.topology)
     dofs = s.dofs[s.link]
     S = _padded(J.f.s, 1)[dofs]  # (rows,width,slots,6)
     joint = _joint_terms(model, J.d, J.blocks)[s.link]
     rhs = _padded(b, 1)[dofs]
+
+    # Z = [P, −force, w] begins as E_l, zero, and the wrench of b_l (the header's letters)
     E, w = link_terms(model, J)
     Z = _padded(jnp.concatenate([E, jnp.zeros_like(w)[..., None], w[..., None]], axis=-1), 2)
 
     def inward(Z, row):
         """Z (N+2,6,8) holds P, minus the force that eliminated links exert, and the wrench w of B."""
         link, parent, dofs, S, joint, rhs = row
+
+        # P and w of links below which all is eliminated, and Λ S
         here = _get(Z, link)
         P, w = here[..., :6], here[..., 7]
         L = commutator(w[..., None, :], S)
+
+        # pivot D = Sᵀ P S + joint terms, right-hand side e, and D⁻¹ [Vᵀ, e]
         SZ = matmul(S, here[..., :7])
         D = matmul(SZ[..., :6], transpose(S)) + joint
         e = SZ[..., 6] + rhs
         gain = _small_solve(D, dofs == model.nv, jnp.concatenate([SZ[..., :6] + L, e[..., None]], axis=-1))
+
+        # to the parent: P − U D⁻¹ Vᵀ, −force − U D⁻¹ e, and w as it is
         U = matmul(S, transpose(P)) + L
         change = matmul(transpose(U), gain)
         change = jnp.concatenate([change, jnp.zeros_like(w)[..., None]], axis=-1)

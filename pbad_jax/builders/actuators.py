@@ -236,8 +236,9 @@ def activation(drives: Sequence[Drive], leaf: Callable, first: int = 0) -> activ
 def actuation(drives: Sequence[Drive], leaf: Callable, links: Mapping[str, int], first: int = 0) -> list:
     """The forces of these actuators, whose controls begin at `first`.
 
-    leaf: makes (array, *shape) an array of the model's dtype. links: of every body.
+    leaf: (numbers, *shape) -> an array of the model's dtype. links: the link of every body.
     """
+    # by what they act on: one dof of a joint, several, fixed tendons, spatial ones, sites
     alone, several, pulls, lines, jets = [], [], [], [], []
     for i, d in enumerate(drives):
         if d.joint is not None:
@@ -246,10 +247,12 @@ def actuation(drives: Sequence[Drive], leaf: Callable, links: Mapping[str, int],
         else:
             (jets if d.site is not None else lines if d.path else pulls).append((i, d))
 
+    # one force for each of these: its lengths, and the affine law of Actuator along them
     def driven(length: Any, rows: list, geared: Sequence[float] | None) -> LineForce:
         u_index, gear = tuple(first + i for i, *_ in rows), None if geared is None else leaf(geared, len(rows))
         return LineForce(length, Actuation(gear, **_law([d for _, d, *_ in rows], leaf), u_index=u_index))
 
+    # joints: one hinge or slide by its place in q and v, several dofs by a gear of six numbers
     out = []
     if alone:
         q, v = (tuple(getattr(j, x) + k for *_, j, k in alone) for x in "qv")
@@ -258,10 +261,14 @@ def actuation(drives: Sequence[Drive], leaf: Callable, links: Mapping[str, int],
         gear = leaf([_places(d, j) for _, d, j, _ in several], len(several), 6)
         where = tuple((j.type, j.q, j.v, d.in_parent) for _, d, j, _ in several)
         out.append(driven(Gears(gear, where), several, None))
+
+    # tendons: sums of joint coordinates, and paths through sites
     if pulls:
         out.append(driven(Tendons(leaf([d.tendon for _, d in pulls])), pulls, [d.gear[0] for _, d in pulls]))
     if lines:
         out.append(driven(paths_of([d.path for _, d in lines], links, leaf), lines, [d.gear[0] for _, d in lines]))
+
+    # sites: force and torque in the site's axes
     if jets:
         u, gear = leaf([points_of(d.site) for _, d in jets]), leaf([d.gear for _, d in jets])
         out.append(driven(Sites(u, gear, tuple(links[d.site.body] for _, d in jets)), jets, None))

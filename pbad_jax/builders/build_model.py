@@ -76,18 +76,24 @@ def build_model(
         >>> pbad.build_model([upper, lower], actuators=[pbad.Actuator("elbow")], name="double")
         Model('double': 2 bodies, 2 joints, nq=5, nv=4, nu=1, float64)
     """
+    # options of the model as a whole
     dtype = float_dtype(dtype)
     gravity = vector(gravity, 3, "gravity", OptionError)
     if fix_inertia not in ("error", "project"):
         raise OptionError(f"fix_inertia={fix_inertia!r}: choose 'error' or 'project'")
+
+    # the bodies, row by row, every number checked
     draft = _drafted(checks.all_of(bodies, Body, "bodies"), world_geoms, fix_inertia, dtype)
     links = {row.name: row.link for row in draft.bodies}
+
+    # actuators, which may name any joint, site or tendon of these bodies
     drives = [
         check_actuator(a, draft.joints, links, sites or {}) for a in checks.all_of(actuators, Actuator, "actuators")
     ]
     unique([d.name for d in drives], "actuator")
     q_ref = np.array(draft.q0) if q0 is None else vector(q0, len(draft.q0), "q0", ModelError)
 
+    # the rows as arrays, and the forces that joints and actuators ask for
     leaf = checks.leaf(dtype)
     n, nv = len(draft.links), len(draft.dofs)
     model = Model(
@@ -104,6 +110,8 @@ def build_model(
         keyframes=_keyframes(keyframes or {}, {"q": len(q_ref), "v": nv, "control": len(drives)}, drives),
         activation=activation(drives, leaf),
     )
+
+    # sites and sensors last: they name what the finished model has
     return with_sensors(with_sites(model, sites or {}), sensors or {})
 
 
@@ -135,6 +143,8 @@ def _drafted(bodies: list[Body], world_geoms: Sequence[Geom], fix_inertia: str, 
 
 
 def _topology(draft: Draft, name: str, drives: Sequence[Drive], inactive: Sequence[str]) -> Topology:
+    """What is static of a model: names, the tree, the layout of q and v, kinds of shapes."""
+    # bodies are what the user named, links what moves, one for each primitive joint
     return Topology(
         name=name,
         body_names=tuple(row.name for row in draft.bodies),
@@ -164,10 +174,12 @@ def _geometry(draft: Draft) -> Geometry:
 
 def _parents(bodies: list[Body]) -> list[int]:
     """Parent indices, after checks of names, cycles and order."""
+    # names that a parent can be found by
     names = [b.name for b in bodies]
     unique(names, "body")
     index = {n: i for i, n in enumerate(names)}
 
+    # a parent by name or by index; None and −1 are the world
     def resolve(i: int, parent) -> int:
         where = f"body {names[i]!r} (index {i})"
         if parent is None:
@@ -182,6 +194,7 @@ def _parents(bodies: list[Body]) -> list[int]:
             raise ModelError(f"{where}: parent index {parent} is outside 0..{len(bodies) - 1}")
         return int(parent)
 
+    # walk up from every body: one that is met again closes a cycle
     parents = [resolve(i, b.parent) for i, b in enumerate(bodies)]
     ordered = all(p < i for i, p in enumerate(parents))  # then there is no cycle, and no need to walk
     for i in range(0 if ordered else len(bodies)):
@@ -192,6 +205,8 @@ def _parents(bodies: list[Body]) -> list[int]:
         if j >= 0:
             cycle = path[path.index(j) :] + [j]
             raise ModelError("the parents form a cycle: " + " -> ".join(names[k] for k in cycle))
+
+    # without cycles there is an order with parents first, which the list must have
     for i, p in enumerate(parents):
         if p >= i:
             raise ModelError(

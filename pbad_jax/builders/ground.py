@@ -34,6 +34,7 @@ def with_ground(model: Model, state: State | None = None, *, height: float | Non
         >>> [type(force).__name__ for force in lying.forces], lying.geometry.position[-1, 2].round(2)
         (['Gravity', 'Contact'], np.float64(-0.01))
     """
+    # no second ground, and none that nothing could fall on
     check_model(model)
     t, g = model.topology, np.asarray(model.gravity, float)
     if any(k == "plane" and b < 0 and x for k, b, x in zip(t.geom_types, t.geom_bodies, t.geom_touches)):
@@ -42,12 +43,16 @@ def with_ground(model: Model, state: State | None = None, *, height: float | Non
     if not points.links or not g.any():
         why = "no shapes that could touch" if g.any() else "no gravity, so no direction is down"
         raise ModelError(f"with_ground: model {t.name!r} has {why}; leave with_ground out")
+
+    # across gravity, through the lowest point of what can touch
     up = -g / np.linalg.norm(g)
     if height is None:
         q = model.q0 if state is None else state.q
         T = np.asarray(transforms.transforms(model, q), float)[list(points.links)]
         height = float(((T @ np.c_[points.position, np.ones(len(T))][..., None])[..., 0] @ up - points.radius).min())
     height = checks.number(height, "height of with_ground")
+
+    # the contact acts, the plane among the shapes is drawn
     more = {} if friction is None else {"friction": friction}
     touch = contact(model, half_space(up, height), points=points, **more)
     return with_forces(_with_plane(model, up, height), touch)

@@ -16,9 +16,12 @@ def check_joint_inertia(draft: Draft, dtype) -> None:
 
     First with all below held, then with all below let go: hinges in one line around a massless link move it as one.
     """
+    # a generic configuration, and the least that the dtype resolves
     q = np.random.default_rng(0).uniform(0.3, 1.2, len(draft.q0))
     floor = 1e3 * float(np.finfo(dtype).tiny)
     moving = [row for row in draft.links if row.type != joints.FIXED]
+
+    # all below held: the diagonal block of the mass matrix must be positive definite
     held = joint_inertia(draft, q)
     for row, (block, size) in zip(moving, held):
         least = np.linalg.eigvalsh(block)[0]
@@ -28,6 +31,8 @@ def check_joint_inertia(draft: Draft, dtype) -> None:
                 "so its acceleration is undefined. Give the body or one below it a mass and an inertia, or the joint "
                 "an armature."
             )
+
+    # all below let go: so must its pivot in the elimination, by more than cancellation leaves
     for row, free, (block, size) in zip(moving, _released_inertia(draft, q), held):
         least = np.linalg.eigvalsh(free)[0]
         if least <= 1e-12 * np.trace(block) + 1e-15 * size or least <= floor:
@@ -36,6 +41,8 @@ def check_joint_inertia(draft: Draft, dtype) -> None:
                 "in one line around a massless body do, so that their accelerations are undefined. Give the bodies "
                 "between them a mass and an inertia, turn an axis, or give one of the joints an armature."
             )
+
+    # some mass at all: the residuals of steps are measured in it
     total = sum(row.moment[3, 3] for row in draft.links)
     if moving and total <= floor:
         raise ModelError(

@@ -121,13 +121,18 @@ def _check(joint: Joint, where: str, parent: int, count: int) -> None:
 
 
 def _add_joint(draft: Draft, body: Body, joint: Joint, mount: Mount) -> Mount:
-    """Append one user's joint, link by link."""
+    """Append one joint of a body, link by link from `mount` on; where the next one is mounted."""
+    # what the joint turns about, and what each of its degrees of freedom feels
     where = f"joint {joint.name!r} of body {body.name!r}"
     axes, row, reference = _axes(joint, where), _dof_row(joint, where), float(joint.reference)
     anchor = vector(joint.anchor, 3, f"anchor of {where}", ModelError)
+
+    # where its first link is put, and its first entries in q and v
     q, v, start = len(draft.q0), len(draft.dofs), mount.pose[:, 3]
     if joint.type == "free":  # its q is the pose itself
         mount, anchor = Mount(mount.link, np.eye(4)[:3]), np.zeros(3)
+
+    # a link for each primitive; with q at the reference the body is at its placement
     for kind, axis in zip(JOINTS[joint.type].primitives, axes):
         if reference:
             mount = Mount(mount.link, undo(mount.pose, kind, axis, anchor, reference))
@@ -135,8 +140,12 @@ def _add_joint(draft: Draft, body: Body, joint: Joint, mount: Mount) -> Mount:
         dofs = joints.PRIMITIVES[kind]
         draft.q0.extend(IDENTITY if kind == joints.BALL else [reference] * dofs)
         draft.dofs.extend([row] * dofs)
+
+    # a free joint begins at the pose that the body is given
     if joint.type == "free":
         draft.q0[q:] = [*start.tolist(), *_unit_quaternion(body.quaternion, where).tolist()]
+
+    # the joint as users know it: its entries in q and v, and where its spring rests
     nq, nv = len(draft.q0) - q, len(draft.dofs) - v
     draft.spring_reference.extend(_rest(joint, nq, where))
     effort = None if joint.effort is None else above_zero(joint.effort, f"effort of {where}")
@@ -180,16 +189,21 @@ def _rest(joint: Joint, nq: int, where: str) -> list[float]:
 
 def add_geom(draft: Draft, body: int, geom: Geom, where: str) -> None:
     """Append one checked shape of a body, or of the world (-1)."""
+    # a known type, and a mesh exactly where the type is mesh
     where = f"geom {geom.type!r} on {where}"
     if geom.type not in GEOM_TYPES:
         raise ModelError(f"{where}: type must be one of {', '.join(GEOM_TYPES)}")
     if (geom.type == "mesh") != (geom.mesh is not None):
         raise ModelError(f"{where}: a mesh belongs to type 'mesh', and only there")
+
+    # up to three lengths; those that the type does not have are zero
     size = np.zeros(3)
     given = np.atleast_1d(array(geom.size, f"size of {where}", "up to three numbers"))
     if given.size > 3 or not np.all(given >= 0):
         raise ModelError(f"size of {where} is {given.tolist()}; it needs up to three numbers ≥ 0, m")
     size[: given.size] = given
+
+    # pose, colour and friction, checked as they are put in
     draft.geoms.append(
         GeomRow(
             geom.type, body, geom.mesh, size, vector(geom.position, 3, f"position of {where}", ModelError),
@@ -201,10 +215,13 @@ def add_geom(draft: Draft, body: int, geom: Geom, where: str) -> None:
 
 def _body_moment(body: Body, where: str, fix_inertia: str) -> np.ndarray:
     """The checked second moment (4,4) of one body."""
+    # mass and centre of mass
     mass = number(body.mass, f"mass of {where}")
     if mass < 0:
         raise ModelError(f"mass of {where} is {mass:g} kg; it must be ≥ 0")
     com = vector(body.com, 3, f"com of {where}", ModelError)
+
+    # inertia: nine finite numbers, symmetric but for rounding
     I = array(body.inertia, f"inertia of {where}", "(3, 3) numbers")
     if I.shape != (3, 3):
         raise ModelError(
@@ -220,6 +237,8 @@ def _body_moment(body: Body, where: str, fix_inertia: str) -> np.ndarray:
         raise ModelError(
             f"inertia of {where} is not symmetric: entry [{a},{b}] = {I[a, b]:.9g} but [{b},{a}] = {I[b, a]:.9g}"
         )
+
+    # principal moments A ≤ B ≤ C: not negative, and A + B ≥ C as for every distribution of mass
     moments = np.linalg.eigvalsh(I)
     if moments[0] < -1e-9 * scale:
         raise ModelError(f"inertia of {where} has negative principal moments {moments.tolist()} kg m²; all must be ≥ 0")
@@ -230,6 +249,8 @@ def _body_moment(body: Body, where: str, fix_inertia: str) -> np.ndarray:
                 f"inertia of {where}: principal moments {moments.tolist()} break A + B ≥ C by {gap:.3g} kg m², so no "
                 "mass distribution has it and the energy has no lower bound. Correct it, or pass fix_inertia='project'."
             )
+
+        # projected: the central second moment without its negative eigenvalues
         values, vectors = np.linalg.eigh(inertia.central_moment(I))
         I = inertia.inertia_from_central_moment(vectors @ np.diag(np.maximum(values, 0)) @ vectors.T)
         warnings.warn(f"inertia of {where} broke A + B ≥ C by {gap:.3g} kg m² and was projected", stacklevel=5)
@@ -238,6 +259,7 @@ def _body_moment(body: Body, where: str, fix_inertia: str) -> np.ndarray:
 
 def _axes(joint: Joint, where: str) -> list[np.ndarray]:
     """One unit axis for each primitive joint (zero where it has none)."""
+    # types without axes of their own, or with one for all their primitives
     kind, zero = JOINTS[joint.type], np.zeros(3)
     if kind.axes == "none":
         return [zero]
@@ -246,16 +268,22 @@ def _axes(joint: Joint, where: str) -> list[np.ndarray]:
     if kind.axes == "one":
         axis = _unit(joint.axis if joint.axis is not None else (0, 0, 1), f"axis of {where}")
         return [axis] * len(kind.primitives)
+
+    # two axes, by default x and y
     given = ((1, 0, 0), (0, 1, 0)) if joint.axis is None else joint.axis
     given = array(given, f"axis of {where}", "two axes, (2, 3)")
     if given.shape != (2, 3):
         raise ModelError(f"axis of {where} has shape {given.shape}; a {joint.type} joint wants two axes, (2, 3)")
+
+    # two directions, so not parallel
     a, b = _unit(given[0], f"axis of {where}"), _unit(given[1], f"axis of {where}")
     angle = np.degrees(np.arccos(np.clip(abs(a @ b), 0, 1)))
     if angle < 1e-3:
         raise ModelError(
             f"axes of {where} are parallel (angle {angle:.2g}°); a {joint.type} joint needs two directions"
         )
+
+    # a planar joint slides along both and turns about their normal
     if kind.axes == "two":
         return [a, b]
     return [a, b, np.cross(a, b) / np.linalg.norm(np.cross(a, b))]

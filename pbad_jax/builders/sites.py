@@ -56,15 +56,20 @@ def with_sensors(model: Model, sensors: Mapping[str, Sensor]) -> Model:
 
 
 def _site(model: Model, site: Any, where: str) -> Site:
-    """The same of plain floats, its quaternion of length 1."""
+    """A site, checked, of plain floats and with a quaternion of length 1."""
+    # on a body of this model, or in the world
     if not isinstance(site, Site):
         raise ModelError(f"{where} is {site!r:.60}; make one with Site(body, position)")
     if site.body is not None:
         known(site.body, model.body_names, f"body of {where}")
+
+    # every quaternion but zero has a direction
     p = vector(site.quaternion, 4, f"quaternion of {where}")
     norm = float(np.linalg.norm(p))
     if not norm > 0:
         raise ModelError(f"quaternion of {where} is zero; it must have a direction, (1, 0, 0, 0) for no rotation")
+
+    # the volume in which a touch is felt
     size = vector(site.size, 3, f"size of {where}")
     if np.any(size < 0):
         raise ModelError(f"size of {where} is {size.tolist()}; all must be ≥ 0")
@@ -78,7 +83,7 @@ def _site(model: Model, site: Any, where: str) -> Site:
 
 
 def _sensor(model: Model, s: Any, where: str) -> Sensor:
-    """The same of plain values."""
+    """A sensor, checked, of plain values."""
     if not isinstance(s, Sensor):
         raise ModelError(f"{where} is {s!r:.60}; make one with Sensor(kind, of)")
     one_of(s.kind, tuple(KINDS), f"kind of {where}")
@@ -91,16 +96,21 @@ def _sensor(model: Model, s: Any, where: str) -> Sensor:
 
 
 def _looked_at(model: Model, s: Sensor, where: str) -> Any:
-    """What the sensor is of, checked."""
+    """What the sensor is of, checked: a frame, tendon, joint, actuator or body of the model, or nothing."""
+    # a frame: the name of a site, or a Site itself
     target, what = KINDS[s.kind][0], f"{s.kind} of {where}"
     if target == "frame":
         return _frame(model, s.of, what)
+
+    # a tendon: a path through sites, or coefficients of hinges and slides
     if target == "tendon":
         if isinstance(s.of, tuple) and any(isinstance(x, str | Site) for x in s.of):
             return checked_path(s.of, model.sites, dict(zip(model.body_names, model.topology.body_link)), what)
         tendon = s.of if isinstance(s.of, Mapping) else _pairs(s.of)
         tendon_rows(model.topology.joints, tendon, what)
         return tuple((name, float(c)) for name, c in tendon.items())
+
+    # a joint, of a type that this kind of sensor can read; else an actuator, a body or nothing
     if target == "joint":
         joints = model.topology.joints
         joint = joints[known(s.of, [j.name for j in joints], what)]

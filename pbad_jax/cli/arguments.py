@@ -44,9 +44,13 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
+    """The commands of `pbad-jax` and their arguments."""
+    # the program itself
     parser = _Parser(prog="pbad-jax", description="Simulate articulated bodies.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"pbad_jax {pbad.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    # the model, for both commands
     model = _Parser(add_help=False)
     model.add_argument("model", metavar="MODEL", help="an MJCF or URDF file, or chain:N, swimmer, spider")
     model.add_argument("--floating-base", action="store_true", help="let the root of a file float")
@@ -63,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument("--no-body-contact", action="store_true", help="bodies of a file do not touch one another")
     model.add_argument("--float32", action="store_true", help="single precision instead of double")
 
+    # simulate: how steps are made
     simulate = commands.add_parser(
         "simulate", parents=[model], allow_abbrev=False, help="roll a model out",
         description="Roll a model out under one control and sum up how it went.",
@@ -74,6 +79,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--tolerance", type=float, metavar="X", help="of a step, as a fraction of the model's size")
     add("--max-iterations", type=int, default=60, metavar="N", help="that a step may take (default 60)")
     add("--on-failure", default="substep", metavar="POLICY", help="freeze or substep (default): parts of a failed step")
+
+    # where it starts, and what holds and carries it
     add("--q0", metavar="A,B,..|FILE.npy", help="where it starts; chain:N starts horizontal")
     add("--v0", metavar="A,B,..|FILE.npy", help="how fast it starts; default at rest, chain:N with a small swing")
     add(
@@ -87,12 +94,15 @@ def _parser() -> argparse.ArgumentParser:
         action=argparse.BooleanOptionalAction,
         help="a plane below the lowest point; by default below a URDF that floats and touches nothing else",
     )
+
+    # what is kept and what is written
     add("--no-cache", action="store_true", help="do not keep compiled programs in the user's cache folder")
     add("--out", metavar="FILE.npz", help="write the trajectory")
     add("--html", metavar="FILE.html", help="write an animation")
     add("--video", metavar="FILE.gif", help="write a moving picture (.gif, .png, .mp4), drawn without a display")
     add("--plot", metavar="FILE.png", help="write a plot of the energy")
 
+    # info: the model alone
     commands.add_parser(
         "info", parents=[model], allow_abbrev=False, help="describe a model", description="Describe a model."
     )
@@ -126,12 +136,15 @@ def options_of(args: argparse.Namespace, model: Model) -> tuple[Options, int]:
     Raises:
         CallError: a time or step that is none, more steps than fit into memory. OptionError: other wrong options.
     """
+    # a time and a step that make a number of steps
     if not (math.isfinite(args.time) and args.time >= 0):
         raise CallError(
             f"--time is {args.time}; it must be zero or a positive number of seconds, for example --time 10"
         )
     if not (math.isfinite(args.dt) and args.dt > 0):
         raise CallError(f"--dt is {args.dt}; it must be a positive number of seconds, for example --dt 0.05")
+
+    # other rules are those of Options; the account of work is for the summary
     options = Options(
         args.dt,
         args.scheme,
@@ -140,6 +153,8 @@ def options_of(args: argparse.Namespace, model: Model) -> tuple[Options, int]:
         on_failure=args.on_failure,
         account=True,
     )
+
+    # the whole trajectory is kept in memory, of which it may take a quarter
     steps = round(args.time / args.dt)
     need = steps * (model.nq + model.nv + 8) * jnp.dtype(model.dtype).itemsize
     have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**33
@@ -157,6 +172,7 @@ def check_outputs(args: argparse.Namespace) -> None:
     Raises:
         CallError: a folder, an input, or no right to write. OptionError: no picture format. ImportError: no packages.
     """
+    # each output has a file of its own, which is no input either
     inputs = {os.path.realpath(x) for x in (args.model, args.q0, args.v0) if x}
     for option in ("out", "html", "video", "plot"):
         path = getattr(args, option)
@@ -168,6 +184,8 @@ def check_outputs(args: argparse.Namespace) -> None:
         if place in inputs:
             raise CallError(f"--{option} {path!r} is also an input or another output; choose another name")
         inputs.add(place)
+
+        # try its folder by writing into it
         try:
             with tempfile.TemporaryFile(dir=os.path.dirname(place)):
                 pass
@@ -176,6 +194,8 @@ def check_outputs(args: argparse.Namespace) -> None:
             raise CallError(
                 f"--{option} {path!r} cannot be written ({reason}); choose a folder that is there"
             ) from None
+
+    # the packages and formats of pictures, imported only where one is wanted
     if args.html or args.video or args.plot:
         from pbad_jax.viz import energy_plot, needs, video
 

@@ -16,12 +16,15 @@ from pbad_jax.model.model import Model
 
 def run(args: argparse.Namespace) -> int:
     """Describe a model; the exit code."""
+    # the model as a whole
     model, lost = load_model(args)
     t = model.topology
     mass = np.asarray(model.second_moment)[:, 3, 3]
     gravity = " ".join(f"{float(x):g}" for x in model.gravity)
     print(f"{printable(t.name)}: {t.n_bodies} bodies, {len(t.joints)} joints, nq {t.nq}, nv {t.nv}, nu {t.nu}")
     print(f"total mass {float(total_mass(model)):.6g} kg, gravity {gravity} m/s^2, fingerprint {model.fingerprint}")
+
+    # bodies, and joints with their entries in q and v
     _table(
         ("body", "parent", "mass (kg)"),
         [(n, "world" if p < 0 else t.body_names[p], f"{mass[l]:.6g}")
@@ -32,6 +35,8 @@ def run(args: argparse.Namespace) -> int:
         [(j.name, j.type, t.body_names[j.body], _span(j.q, j.nq), _span(j.v, j.nv), _range(model, j))
          for j in t.joints],
     )  # fmt: skip
+
+    # what has a name: actuators, keyframes, sites, sensors
     _table(("actuator",), [(n,) for n in t.actuator_names])
     _table(
         ("keyframe", "time (s)", "control"),
@@ -39,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     )
     _table(("site", "body"), [(n, s.body or "world") for n, s in model.sites.items()])
     _table(("sensor", "kind"), [(n, s.kind) for n, s in model.sensors.items()])
+
+    # forces that act, and features of the file that do not
     _table(("force", "acts on", "once a"), [_force(model, f) for f in model.forces])
     _table(("features that do not act",), [(x,) for x in idle_features(model, lost)])
     return 0

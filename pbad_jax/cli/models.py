@@ -26,6 +26,7 @@ def load_model(args: argparse.Namespace) -> tuple[Model, list[str]]:
     Raises:
         CallError: neither a file nor a built-in model. ModelFileError: a file that `pbad.load` refuses.
     """
+    # a built-in model
     name, dtype = args.model, np.float32 if args.float32 else np.float64
     if name.startswith("chain"):
         number = re.fullmatch(r"chain:([1-9]\d*)", name)
@@ -35,11 +36,15 @@ def load_model(args: argparse.Namespace) -> tuple[Model, list[str]]:
             raise CallError(f"MODEL is {name!r}; after 'chain:' comes the number of links, at least 1: write chain:10")
     if name in ("swimmer", "spider"):
         return getattr(pbad, name)(dtype=dtype), []
+
+    # a file, and the folders that it may take more from
     if not os.path.exists(name):
         raise CallError(f"MODEL {name!r} is neither a file nor one of {', '.join(BUILT_IN)}{_nearest_file(name)}")
     for folder in args.package_dir:
         if not os.path.isdir(folder):
             raise CallError(f"--package-dir {folder!r} is no folder{_nearest_file(folder)}")
+
+    # loaded; what was left out is told by the summary, not by warnings
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnsupportedFeatureWarning)  # the summary lists them
         loaded = pbad.load(

@@ -100,10 +100,13 @@ def _write(args: argparse.Namespace, model: Model, options: Options, state: Stat
     """The files that were asked for; pictures begin with the initial state."""
     from pbad_jax import viz
 
+    # the motion for pictures: the initial state, then the steps
     first = Trajectory(state.time, state.q, state.v)
     seen = run.traj._replace(activation=None, rest=None)
     traj = jax.tree.map(lambda a, b: np.concatenate([np.asarray(a)[None], b]), first, seen)
     info = jax.tree.map(lambda x: np.concatenate([np.zeros_like(x[:1], shape=(1, *x.shape[1:])), x]), run.info)
+
+    # what each option writes
     title = f"{model.topology.name}, {scheme_of(options).name}, dt = {options.dt:g} s"
     writers = {
         "out": lambda path: pbad.save_trajectory(path, model, run.traj, run.info),
@@ -111,6 +114,8 @@ def _write(args: argparse.Namespace, model: Model, options: Options, state: Stat
         "video": lambda path: viz.to_video(model, traj, path, title=title),
         "plot": lambda path: viz.plot_energy(model, traj, path, info=info),
     }
+
+    # those that were given, each with the size of its file
     for option, write in writers.items():
         path = getattr(args, option)
         if path is not None:

@@ -31,15 +31,20 @@ def begin(args: argparse.Namespace, model: Model) -> Beginning:
     Raises:
         CallError, StateError: see `start`; a ground where there is one, or nothing to stand on it.
     """
+    # the pose: where nobody chose it, held joints begin within their ranges
     key, state = starting_key(args, model), start(args, model)
     control, parts, aim = np.zeros(model.nu), [], np.asarray(state.q)
     if args.hold and key is None and args.q0 is None:
         aim, state, moved = begun_in_ranges(model, state)
         parts = [f"{moved} joint{'s' * (moved > 1)} at the end of the range instead of beyond"] * bool(moved)
+
+    # the ground below it, and the control that a keyframe has
     model, ground = _on_ground(args, model, state)
     given = model.keyframes[key].control if key is not None else None
     if given is not None:
         control = np.array(given)
+
+    # position servos rest at the pose under controls made for it, unless the keyframe gives others
     servos = position_servos(model)
     if servos and (given is not None or key is not None or args.hold):
         rest, beyond = resting_controls(model, servos, aim)
@@ -51,11 +56,15 @@ def begin(args: argparse.Namespace, model: Model) -> Beginning:
             parts.append(f"{beyond} of them need more than their control range")
     elif given is not None and model.nu:
         parts.append("under the keyframe's control")
+
+    # PD drives for what no servo holds
     if args.hold:
         model, held = with_drives(model, state, aim, servos)
         parts += [f"{held} degrees of freedom held by PD drives"] * bool(held)
     elif not parts and not is_built_in(args.model):
         parts.append("nothing holds it" + (" (--hold would)" if model.nv > 6 * _floats(model) else ""))
+
+    # say also what begins beyond its range
     q = np.asarray(state.q)
     outside = int(np.sum(np.abs(within_ranges(model, q) - q) > 1e-6))  # hinges and slides
     parts += [f"{outside} joint{'s' * (outside > 1)} outside the range"] * bool(outside)

@@ -33,6 +33,7 @@ def print_summary(
     args: argparse.Namespace, model: Model, options: Options, state: State, run: Run, remarks: list[str]
 ) -> None:
     """Print how a rollout from a state went; `remarks` come below the model."""
+    # the model, and the steps that were asked for
     t, status, steps = model.topology, run.info.status, len(run.traj.time)
     span = steps * options.dt
     rows = [("model", f"{t.name}: {t.n_bodies} bodies, {t.nv} degrees of freedom, {jnp.dtype(model.dtype).name}")]
@@ -40,10 +41,14 @@ def print_summary(
     rows += [("steps", f"{steps} of {options.dt:g} s with {scheme_of(options).name}, {span:g} s in all")]
     if abs(span - args.time) > 1e-9 * max(span, args.time):
         rows += [("", f"--time {args.time:g} is no multiple of --dt {options.dt:g}; it was rounded to {span:g} s")]
+
+    # how they ended
     rows += _failures(run, options.dt)
     divided = np.asarray(run.info.substeps) > 1
     if divided.any():
         rows += [("substeps", f"{divided.sum()} hard steps were made in parts, up to {run.info.substeps.max()}")]
+
+    # what they took, and where the energy went
     if steps:
         change, peak = _energy_change(model, state, run.traj)
         solved = status != Status.FROZEN
@@ -52,6 +57,8 @@ def print_summary(
             ("energy", change),
             *_accounts(run.info, peak, options),
         ]
+
+    # how long it all took
     rate = f", {span / run.wall_time:.3g} simulated seconds a second" if steps else ""
     rows += [("wall time", f"{run.wall_time:.3g} s{rate}; compiling took {run.compile_time:.3g} s")]
     for name, text in rows:

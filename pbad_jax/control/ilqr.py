@@ -101,6 +101,7 @@ def ilqr(
 
 @functools.partial(jax.jit, static_argnames="env")
 def _ilqr(env: Env, params: Params, state: EnvState, actions: jax.Array, tolerance, iterations) -> Plan:
+    # the first plan: the given actions, rolled out without gains
     model, T = params.model, len(actions)
     low, high = (jnp.asarray(x, actions.dtype) for x in env.action_bounds)
     none = jnp.zeros((T, len(low), 2 * model.nv), actions.dtype)
@@ -109,10 +110,12 @@ def _ilqr(env: Env, params: Params, state: EnvState, actions: jax.Array, toleran
     first = Plan(taken, none, states, total, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
 
     def improve(s: _Search) -> _Search:
+        # the task along the plan to second order, and from it a change and gains
         plan = s.plan
         terms = jax.vmap(functools.partial(_approximated, env, model, state.goal))(plan.states, plan.actions)
         change, gains = _backward(terms, plan.actions, low, high, s.damping)
 
+        # line search: halve the change until the plan is better, or the change very short
         def half(x):
             length = 0.5 * x[0]
             return length, forward(plan.actions, gains, change, plan.states, length)
@@ -120,14 +123,19 @@ def _ilqr(env: Env, params: Params, state: EnvState, actions: jax.Array, toleran
         tried = jnp.asarray(2.0, actions.dtype), (plan.states, plan.actions, jnp.full_like(plan.total, -jnp.inf))
         short = lambda x: (x[0] > SHORTEST) & ~(x[1][2] > plan.total)  # noqa: E731
         states, taken, total = loops.while_loop(short, half, tried)[1]
+
+        # less damping after a better plan, more where none was found
         better = total > plan.total
         enough = (total - plan.total) > tolerance * jnp.abs(plan.total)
         damping = jnp.where(better, 0.3 * s.damping, 10 * s.damping)
         new = Plan(taken, gains, states, total, plan.iterations, jnp.ones((), bool))
         plan = jax.tree.map(lambda a, b: jnp.where(better, a, b), new, plan)
+
+        # go on while plans gain enough, or while more damping may help
         again = jnp.where(better, enough, damping < 1e6)
         return _Search(plan._replace(iterations=plan.iterations + 1), jnp.maximum(damping, 1e-8), again)
 
+    # until the gain is small or the iterations are used up
     start = _Search(first, jnp.asarray(1e-3, actions.dtype), jnp.ones((), bool))
     return loops.while_loop(lambda s: s.again & (s.plan.iterations < iterations), improve, start).plan
 
@@ -137,15 +145,20 @@ def _forward(env: Env, model: Model, start: EnvState, actions, gains, change, al
 
     The actions are those of the plan, changed by `length` times `change`, and by the gains.
     """
+    # the task's step, reward and bounds of actions
     task, step = env.task, make_step(env.rules.options)
     low, high = (jnp.asarray(x, actions.dtype) for x in env.action_bounds)
     dt = jnp.asarray(env.rules.options.dt, model.dtype)
 
     def body(sim: State, x):
         action, K, k, planned = x
+
+        # the plan's action, its change, and its answer to how far the state is off the plan
         if planned is not None:
             away = jnp.concatenate([manifold.difference(model, planned.q, sim.q), sim.v - planned.v])
             action = action + length * k + K @ away
+
+        # one step within the bounds; one that fails makes the plan's total −∞
         action = jnp.clip(action, low, high)
         control = task.control(model, action)
         after, _ = step(model, sim, control, None)
@@ -158,6 +171,7 @@ def _forward(env: Env, model: Model, start: EnvState, actions, gains, change, al
 
 def _approximated(env: Env, model: Model, goal, sim: State, action: jax.Array):
     """Of one step A (n,n) and B (n,na), and of its reward the gradient (n+na,) and the Hessian, made concave."""
+    # A and B of the step, B by the actions that its control is made of
     task, nv = env.task, model.nv
     control, by_action = task.control(model, action), jax.jacfwd(lambda a: task.control(model, a))(action)
     step = linearize(model, sim, control, env.rules.options)
@@ -166,6 +180,7 @@ def _approximated(env: Env, model: Model, goal, sim: State, action: jax.Array):
 
     AB = jnp.concatenate([step.A, B], axis=1)
 
+    # the reward of y = (δq, δv, δu), the state after the step to first order
     def moved(s: State, x: jax.Array) -> State:
         return dataclasses.replace(s, q=manifold.retract(model, s.q, x[:nv]), v=s.v + x[nv:])
 
@@ -173,6 +188,7 @@ def _approximated(env: Env, model: Model, goal, sim: State, action: jax.Array):
         before, u, after = moved(sim, y[: 2 * nv]), action + y[2 * nv :], moved(step.state, AB @ y)
         return rewarded(task, Moment(model, before, after, u, task.control(model, u), dt, goal))[0]
 
+    # its gradient and Hessian at the plan, of which the concave part is kept
     zero = jnp.zeros(2 * nv + len(action), model.dtype)
     gradient, hessian = jax.grad(reward)(zero), jax.hessian(reward)(zero)
     return step.A, B, gradient, -batched.positive_part(-hessian)
@@ -201,10 +217,12 @@ def _bounded(g: jax.Array, H: jax.Array, G: jax.Array, low: jax.Array, high: jax
     """The k (m,) that makes g k + ½ k H k least within bounds, and K (m,n) = −H⁻¹ G where no bound holds."""
     eye = jnp.eye(len(g), dtype=g.dtype)
 
+    # an entry is held where it is at a bound and the slope pushes it beyond; else it is free
     def free_of(k):
         slope = g + H @ k
         return ~(((k <= low) & (slope > 0)) | ((k >= high) & (slope < 0)))
 
+    # projected Newton step: solve for the free entries, then clip
     def newton(k, _):
         free = free_of(k).astype(g.dtype)
         both = free[:, None] * free[None]
@@ -212,6 +230,8 @@ def _bounded(g: jax.Array, H: jax.Array, G: jax.Array, low: jax.Array, high: jax
         return jnp.clip(k + step, low, high), None
 
     k, _ = loops.scan(newton, jnp.clip(jnp.zeros_like(g), low, high), length=PROJECTIONS)
+
+    # gains of the free entries; those that are held do not answer the state
     free = free_of(k).astype(g.dtype)
     both = free[:, None] * free[None]
     return k, -batched.solve(both * H + (1 - free)[:, None] * eye, free[:, None] * G)

@@ -189,6 +189,7 @@ class ArticulatedFactors(NamedTuple):
 
 def _articulated_bodies(model: Model, m: SpatialState) -> jax.Array:
     """ABA (Featherstone 2008, table 7.1); accelerations are those beyond the bias, which the wrenches hold already."""
+    # tables by link, padded to as many slots for each: three where there are balls, else one
     t, n, nv = tree(model.topology), model.topology.n_links, model.nv
     slots = 3 if t.balls.size else 1
     of_link = np.full((n, slots), nv)  # dof nv is padding: a screw of zeros with an armature of one
@@ -202,19 +203,26 @@ def _articulated_bodies(model: Model, m: SpatialState) -> jax.Array:
     def inward(carry, link):
         I, p = carry
         i, up, s, armature, tau = link
+
+        # Iᴬ and pᴬ are complete here: U = Iᴬ S, D = Sᵀ U + armature, u = τ − Sᵀ pᴬ
         S = s.T
         U = I[i] @ S
         inverse = _inverse(S.T @ U + jnp.diag(armature))
         u = tau - S.T @ p[i]
+
+        # to the parent: Iᴬ − U D⁻¹ Uᵀ and pᴬ + U D⁻¹ u
         I = I.at[up].add(I[i] - U @ inverse @ U.T)
         p = p.at[up].add(p[i] + U @ (inverse @ u))
         return (I, p), ArticulatedFactors(S, U, inverse, u)
 
     def outward(a, link):
         i, up, s = link
+
+        # q̈ = D⁻¹ (u − Uᵀ a_p), and the link's own a = a_p + S q̈
         rates = s.inverse @ (s.u - s.U.T @ a[up])
         return a.at[i].set(a[up] + s.S @ rates), rates
 
+    # inward from the leaves, outward from the world, which is link n and stands still
     rows = (np.arange(n), parent)
     start = pad(m.inertia, ((0, 1), (0, 0), (0, 0))), pad(m.wrench, ((0, 1), (0, 0)))
     _, swept = loops.scan(inward, start, (*rows, s, armature, tau), reverse=True)

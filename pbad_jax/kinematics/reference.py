@@ -64,6 +64,7 @@ def effective_inertia(model: Model, q: np.ndarray) -> np.ndarray:
     All that hangs below it. In a tree that floats, what is above it too, if that is more: with its foot on the ground
     a leg carries the trunk. A ball's three are its largest.
     """
+    # second moments in the world at q, and which trees float
     t, index = model.topology, tree(model.topology)
     T = np.asarray(transforms.transforms(model, jnp.asarray(q)), float)
     moment = moments(model, T)
@@ -72,11 +73,15 @@ def effective_inertia(model: Model, q: np.ndarray) -> np.ndarray:
     for link, (kind, v) in enumerate(zip(t.link_type, t.link_v)):
         if kind == joints.FIXED:
             continue
+
+        # what hangs below the joint, and in a tree that floats what lies on its other side
         below = index.above[link]
         root = next(i for i in np.flatnonzero(index.above[:, link]) if t.link_parent[i] < 0)
         sides = [moment[below].sum(axis=0)]
         if t.link_v[root] in floating:
             sides.append(moment[index.above[root] & ~below].sum(axis=0))
+
+        # mass along the axis, or moment of inertia about it, of the heavier side
         point = T[link, :, :3] @ np.asarray(model.anchor[link], float) + T[link, :, 3]
         axis = T[link, :, :3] @ np.asarray(model.axis[link], float)
         out[v : v + joints.PRIMITIVES[kind]] = max(_about(S, kind, point, axis) for S in sides)

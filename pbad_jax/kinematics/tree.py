@@ -39,12 +39,15 @@ class Tree(NamedTuple):
 @made_once
 def tree(topology: Topology) -> Tree:
     """The index tables of a topology; made once."""
+    # ancestors by doubling: 1, 2, 4, ... links up, until all are at the world
     n = topology.n_links
     parent = np.array([p if p >= 0 else n for p in topology.link_parent] + [n])
     jumps, jump = [], parent.copy()
     while np.any(jump[:n] != n):
         jumps.append(jump[:n].copy())
         jump = jump[jump]
+
+    # the chain of links from each to its root, which says what lies above what
     above = np.zeros((n, n), bool)
     chains = []
     for i in range(n):
@@ -55,14 +58,20 @@ def tree(topology: Topology) -> Tree:
             j = parent[j]
         chains.append(chain)
     depth = max(map(len, chains))
+
+    # the link of each degree of freedom, in the order of v
     kinds = np.array(topology.link_type)
     dofs = [(i, k) for i, t in enumerate(kinds) for k in range(joints.PRIMITIVES[t])]
     dofs.sort(key=lambda d: topology.link_v[d[0]] + d[1])
     link = np.array([d[0] for d in dofs], int)
     same = link[:, None] == link[None, :]
+
+    # links whose q is a quaternion, and links whose q is one number
     balls = np.flatnonzero(kinds == joints.BALL)
     scalar = np.flatnonzero((kinds == joints.HINGE) | (kinds == joints.SLIDE))
     link_q, link_v = np.array(topology.link_q), np.array(topology.link_v)
+
+    # what lies above what for degrees of freedom follows from their links
     return Tree(
         jumps=tuple(jumps),
         above=above,

@@ -120,18 +120,22 @@ def eigenvalues_to_the_left(A: jax.Array) -> jax.Array:
     n = A.shape[0]
     eye = jnp.eye(n, dtype=A.dtype)
 
+    # counting takes few digits of the sign: end where X hardly changes
     def unsettled(state):
         _, change, count = state
         return (change > SETTLED) & (count < SIGN_ITERATIONS)
 
     def one(state):
         X, _, count = state
+
+        # Newton's iteration on μX: μ² = ‖X⁻¹‖/‖X‖ brings large and small eigenvalues near ±1 sooner
         inverse = solve(X, eye)
         size = jnp.linalg.norm(X)
         scale = jnp.sqrt(jnp.linalg.norm(inverse) / size)
         new = 0.5 * (scale * X + inverse / scale)
         return new, jnp.linalg.norm(new - X) / size, count + 1
 
+    # sign(A) has the eigenvalues ±1, so its trace is those on the right less those on the left
     X, _, _ = loops.while_loop(unsettled, one, (A, jnp.full((), jnp.inf, A.dtype), 0))
     return 0.5 * (n - jnp.trace(X))
 
@@ -159,27 +163,38 @@ def eliminate(A: jax.Array, b: jax.Array) -> jax.Array:
     lanes, n = A.shape[:2]
     if n == 0:
         return b
+
+    # columns are taken in a few panels, between which the finished ones are dropped
     panel = max(SMALLEST_PANEL, -(-n // PANELS))
     W = jnp.concatenate([A, b], axis=-1)  # columns from the first unfinished one on
+
+    # rows that have been pivots, and which row was the pivot of each column
     used = jnp.zeros((lanes, n), bool)
     order = jnp.zeros((lanes, n), jnp.int32)
     for first in range(0, n, panel):
 
         def column(k, state, first=first):
             W, used, order = state
+
+            # pivot: the largest entry of the column among rows that have not been one yet
             c = jax.lax.dynamic_index_in_dim(W, k - first, 2, keepdims=False)
             p = jnp.argmax(jnp.where(used, -1.0, jnp.abs(c)), axis=1)
             chosen = jnp.arange(n)[None] == p[:, None]
             row = jnp.take_along_axis(W, p[:, None, None], axis=1)[:, 0]
             pivot = jax.lax.dynamic_index_in_dim(row, k - first, 1, keepdims=True)
+
+            # Gauss-Jordan: divide the pivot's row by it, and clear the column in all others
             row = (row / pivot)[:, None, :]
             W = jnp.where(chosen[:, :, None], row, W - c[:, :, None] * row)
             order = jax.lax.dynamic_update_index_in_dim(order, p.astype(jnp.int32), k, 1)
             return W, used | chosen, order
 
+        # finished columns are unit vectors and are needed no more
         last = min(n, first + panel)
         W, used, order = loops.fori_loop(first, last, column, (W, used, order))
         W = W[:, :, last - first :]
+
+    # only b is left, solved but for the order of its rows: unknown k lies in the row of pivot k
     return jnp.take_along_axis(W, order[:, :, None], axis=1)
 
 
@@ -223,16 +238,22 @@ def _cholesky_lanes(axis_size, in_batched, M):
 
 
 def _cholesky_at_once(M: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The same for lanes M (B,n,n)."""
+    """L and L⁻¹ of lanes M (B,n,n), all lanes side by side, column by column."""
     n = M.shape[-1]
 
     def column(k, state):
         """Column k of L from what is left of M, and row k of L⁻¹ from the rows above it."""
         S, L, R = state
+
+        # column k of L from the Schur complement S, zero above the diagonal
         c = jax.lax.dynamic_index_in_dim(S, k, 2, keepdims=False)
         root = jnp.sqrt(jax.lax.dynamic_index_in_dim(c, k, 1, keepdims=True))
         c = jnp.where(jnp.arange(n) >= k, c / root, 0.0)
+
+        # take the part of this column out of what is left of M
         S = S - c[:, :, None] * c[:, None, :]
+
+        # row k of L R = E by forward substitution, which makes R the inverse
         row = jax.lax.dynamic_index_in_dim(L, k, 1, keepdims=False)  # L_kj, j < k
         above = jnp.sum(row[:, :, None] * R, axis=1)
         R = jax.lax.dynamic_update_index_in_dim(R, ((jnp.arange(n) == k)[None] - above) / root, k, 1)
@@ -249,23 +270,29 @@ def cond_if_any(wanted: jax.Array, often: Callable, seldom: Callable, *operands,
     Under vmap a `lax.cond` computes both for every lane; here `seldom` is left out while no lane wants it. Where it
     takes long, a CPU computes it for the lanes that want it, one after another, and not for their neighbours.
     """
+    # trace both branches once, however often they stand below
     wanted, operands = loops.alike((wanted, operands))
     often, seldom = (traced_once(f, *operands) for f in (often, seldom))
 
+    # one lane: an ordinary branch
     @custom_vmap
     def choose(wanted, *operands):
         return loops.instead(wanted, seldom, often, *operands)
 
+    # many lanes: one branch for all of them, on whether any wants `seldom`
     @choose.def_vmap
     @with_all_bits
     def _(axis_size, in_batched, wanted, *operands):
+        # f of all lanes side by side; operands without an axis of lanes are shared
         def each(f):
             axes = jax.tree.map(lambda batched: 0 if batched else None, tuple(in_batched))
             return jax.vmap(f, axes, axis_size=axis_size)
 
+        # side by side both are computed, and each lane takes its own
         def select(w, *o):
             return jax.tree.map(lambda a, b: jnp.where(w, a, b), seldom(*o), often(*o))
 
+        # lanes one after another, each of which computes only what it wants
         def alone(*every):
             def of_lane(k):
                 w, *o = jax.tree.map(lambda x, batched: x[k] if batched else x, every, tuple(in_batched))
@@ -277,6 +304,7 @@ def cond_if_any(wanted: jax.Array, often: Callable, seldom: Callable, *operands,
             ways = {"cpu": alone} if takes_long and axis_size and lanes_are_here() else {}
             return loops.platform_dependent(*every, **ways, default=each(select))
 
+        # while no lane wants `seldom`, nothing of it is computed
         out = loops.instead(jnp.any(wanted), some, each(lambda _, *o: often(*o)), wanted, *operands)
         return out, jax.tree.map(lambda _: True, out)
 

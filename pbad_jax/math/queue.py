@@ -25,24 +25,32 @@ SHARE, SLOTS = 16, 64  # elsewhere: one slot for so many lanes, and at least so 
 
 def run_until_done(step: Callable, is_running: Callable, given: Any, state: Any) -> Any:
     """state = step(given, state) while is_running(state); both are pytrees of arrays, `given` does not change."""
+    # trace the step once for all the loops below
     given, state = loops.alike((given, state))
     step = traced_once(step, given, state)
 
+    # one lane: a plain loop
     @custom_vmap
     def run(given, state):
         return loops.while_loop(is_running, lambda s: step(given, s), state)
 
+    # many lanes: some are side by side in slots, others wait for one (see the header)
     @run.def_vmap
     @with_all_bits
     def _(axis_size, in_batched, given, state):
+        # every lane has a state of its own; `given` may be shared
         state = jax.tree.map(
             lambda x, batched: x if batched else jnp.broadcast_to(x, (axis_size, *x.shape)), state, in_batched[1]
         )
         axes = jax.tree.map(lambda batched: 0 if batched else None, in_batched[0])
+
+        # slots: none where all lanes fit side by side, or where they lie on several devices
         on_cpu = jax.default_backend() == "cpu"
         slots = slots_on_cpu(state, axis_size) if on_cpu else max(SLOTS, axis_size // SHARE)
         if slots >= axis_size or not lanes_are_here():
             slots = 0
+
+        # a CPU queues from the start, an accelerator only the last lanes that are running
         if not (on_cpu and slots):  # an accelerator takes as long for few lanes as for many
             state = _side_by_side(step, is_running, axes, given, state, slots)
         if slots:
@@ -65,7 +73,8 @@ def _side_by_side(step: Callable, is_running: Callable, axes, given, state, left
 
 
 def _in_turn(step: Callable, is_running: Callable, axes, given, state, slots: int):
-    """The lanes that are running, in their order, as slots come free."""
+    """Take the lanes that are running to their end, `slots` at a time: each, in its order, as a slot comes free."""
+    # the queue: lanes that are running, in their order; places from `waiting` on are empty
     lanes = len(jax.tree.leaves(state)[0])
     running = jax.vmap(is_running)(state)
     order = jnp.argsort(~running, stable=True).astype(jnp.int32)  # those that run first
@@ -80,8 +89,12 @@ def _in_turn(step: Callable, is_running: Callable, axes, given, state, slots: in
 
     def some_end(carry):
         all_states, lane, next_place = carry
+
+        # the lanes in the slots; an empty slot holds number `lanes`, and reads the last lane instead
         own = jnp.minimum(lane, lanes - 1)
         here = jax.tree.map(lambda x, axis: x if axis is None else x[own], given, axes)
+
+        # step all slots until enough are free for others to move in, or all are done where none waits
         taken = lane < lanes
         flying, wanted = jnp.sum(taken), jnp.where(next_place < waiting, ROOM, 1.0)
         each = jax.vmap(step, (axes, 0))
@@ -91,11 +104,16 @@ def _in_turn(step: Callable, is_running: Callable, axes, given, state, slots: in
             return (still > 0) & (flying - still < wanted * flying)
 
         states = loops.while_loop(go_on, lambda s: each(here, s), at(all_states, own))
+
+        # results go back to their lanes, those of empty slots nowhere
         all_states = jax.tree.map(lambda x, new: x.at[lane].set(new, mode="drop"), all_states, states)
+
+        # the next in the queue move into the free slots
         free = ~(jax.vmap(is_running)(states) & taken)
         place = next_place + jnp.cumsum(free).astype(jnp.int32) - 1
         return all_states, jnp.where(free, seated(place), lane), next_place + jnp.sum(free).astype(jnp.int32)
 
+    # the head of the queue takes the slots; the end is when no slot holds a lane
     first = seated(jnp.arange(slots, dtype=jnp.int32))
     carry = state, first, jnp.asarray(slots, jnp.int32)
     return loops.while_loop(lambda c: jnp.any(c[1] < lanes), some_end, carry)[0]

@@ -133,19 +133,23 @@ def _index(model: Model, body) -> int:
 
 
 def _check_extended(model: Model, which: list[int], M) -> None:
-    """Every body has mass, and extends in three directions. Values are looked at only outside jit."""
+    """Refuse bodies without mass, or whose mass has no extent in some direction; values are looked at outside jit."""
     if isinstance(M, jax.core.Tracer):
         return
     for i, m in zip(which, np.asarray(M, float)):
+        # α = ½ log mass of the header
         if not m[3, 3] > 0:
             raise ModelError(
                 f"body {model.body_names[i]!r} has mass {m[3, 3]:g} kg, whose logarithm would be a parameter; it must "
                 "be > 0. Name the other bodies in bodies=[...]."
             )
+
+        # d1, d2, d3 are logarithms too: every direction has an extent, beyond rounding
         t = m[:3, 3] / m[3, 3]
         spread = np.linalg.eigvalsh(m[:3, :3] / m[3, 3] - np.outer(t, t))
         noise = 16 * float(jnp.finfo(model.dtype).eps) * np.trace(m[:3, :3]) / m[3, 3]
         if not spread[0] > noise:
+            # how many directions are left says what the mass lies in
             shape = "in a point", "on a line", "in a plane"
             flat = shape[int(np.sum(spread > noise))]
             raise ModelError(

@@ -247,11 +247,12 @@ def check_model(model: Model) -> None:
 
 
 def check_arrays(model: Model) -> None:
-    """Every array of a model is one, of the shape that its topology says; `dataclasses.replace` may put in anything.
+    """Refuse a model whose arrays are none, or not of its topology's shapes; `dataclasses.replace` takes anything.
 
     Raises:
         ModelError: naming the field.
     """
+    # a Model, and the shapes that its topology asks for
     check_model(model)
     t = model.topology
     n = t.n_links
@@ -264,11 +265,15 @@ def check_arrays(model: Model) -> None:
         "armature": (t.nv,),
         "q0": (t.nq,),
     }
+
+    # the model's own arrays
     for name, shape in shapes.items():
         x = getattr(model, name)
         if not isinstance(x, jax.Array | np.ndarray) or x.shape != shape:
             given = f"has shape {x.shape}" if isinstance(x, jax.Array | np.ndarray) else f"is {x!r:.60}"
             raise ModelError(f"{name} of model {t.name!r} {given}; it must be an array of shape {shape}")
+
+    # forces have shapes of their own, but nothing in them may be other than numbers
     for path, x in jax.tree_util.tree_leaves_with_path(model.forces):
         if not is_number(x):
             where = f"forces{jax.tree_util.keystr(path)}"

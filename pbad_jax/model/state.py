@@ -93,18 +93,25 @@ def make_state(model: Model, q=None, v=None, *, key: str | None = None, time=Non
         >>> pbad.make_state(model, q=[1.0, 0.0, 0.0, 0.0]).v
         Array([0., 0., 0., 0.], dtype=float64)
     """
+    # defaults: the reference configuration at rest, or the keyframe's q, v, time and activation
     check_model(model)
     first_q, first_v, first_time, first_a = model.q0, jnp.zeros(model.nv, model.dtype), 0.0, None
     if key is not None:
         found = model.keyframes.find(key, model.topology.name)
         first_q, first_v, first_time, first_a = found.q, found.v, found.time, found.activation
+
+    # the right lengths, and finite where values are known
     q = _checked(model, first_q if q is None else q, "q")
     v = _checked(model, first_v if v is None else v, "v")
+
+    # quaternions, near length 1 where values are known, get exactly that
     for address in quaternion_addresses(model.topology):
         p = q[address : address + 4]
         if not isinstance(p, jax.core.Tracer):
             unit_quaternion(p, f"q of joint {_joint_at(model.topology, address, 'q')!r}", StateError)
         q = q.at[address : address + 4].set(p / jnp.linalg.norm(p))
+
+    # as after a step that converged here, and without a history
     return State(
         q=q,
         v=v,
@@ -194,7 +201,7 @@ def _checked(model: Model, x, kind: str) -> jax.Array:
 
 
 def row_of(model: Model, x, kind: str, name: str | None = None) -> jax.Array:
-    """One row of numbers as an array of the model's dtype; looked at while tracing.
+    """One row of numbers as an array of the model's dtype; its length is checked while tracing.
 
     Args:
         model: the model.
@@ -205,14 +212,19 @@ def row_of(model: Model, x, kind: str, name: str | None = None) -> jax.Array:
     Raises:
         StateError: no numbers, another length, a batch. ModelError: no Model.
     """
+    # the length that such a row has in this model
     check_model(model)
     name, size = name or kind, {"q": model.nq, "v": model.nv, "control": model.nu, "activation": model.na}[kind]
+
+    # real numbers; booleans and complex numbers are none
     try:
         x = jnp.asarray(x)
         if not (jnp.issubdtype(x.dtype, jnp.floating) or jnp.issubdtype(x.dtype, jnp.integer)):
             raise TypeError
     except (TypeError, ValueError):
         raise StateError(f"{name} must be an array of {size} numbers; got {type(x).__name__} {x!r:.60}") from None
+
+    # one row, and not many of them
     if x.ndim == 2 and x.shape[1] == size:
         raise StateError(
             f"{name} has shape {x.shape}: it looks like a batch of {x.shape[0]}, and one is wanted. Use jax.vmap, or "
@@ -254,11 +266,12 @@ def _joint_at(topology: Topology, index: int, name: str) -> str:
 
 
 def check_state(model: Model, state: State, name: str = "state", *, lanes: bool = False) -> None:
-    """A State of this model, or one with a leading axis of lanes, and the model's arrays; looked at while tracing.
+    """Refuse what is no State of this model, with a leading axis where there are `lanes`; values are not looked at.
 
     Raises:
         StateError: no State, one of another model, shapes, dtypes. ModelError: see `check_arrays`.
     """
+    # a State, and of this tree
     check_arrays(model)
     if not isinstance(state, State):
         kind = f"a State{' with an axis of lanes' if lanes else ''}"
@@ -268,11 +281,15 @@ def check_state(model: Model, state: State, name: str = "state", *, lanes: bool 
             f"{name} belongs to a model with fingerprint {state.fingerprint}, but this model has {model.fingerprint}: "
             "make it with make_state(model, q, v)"
         )
+
+    # activations where actuators have one, and only there
     if (state.activation is None) != (model.na == 0):
         raise StateError(
             f"{name}.activation is {'missing' if model.na else 'given'}, but model {model.topology.name!r} has "
             f"{model.na} actuators with a filter or an integrator: make it with make_state(model, q, v)"
         )
+
+    # arrays of the model's sizes and dtype, each with as many lanes as q
     count = state.q.shape[0] if lanes and state.q.ndim == 2 else 0
     parts = [("q", state.q, model.nq), ("v", state.v, model.nv)]
     parts += [] if state.activation is None else [("activation", state.activation, model.na)]
@@ -284,6 +301,8 @@ def check_state(model: Model, state: State, name: str = "state", *, lanes: bool 
             raise StateError(f"{name}.{key} has shape {x.shape}; wanted {wanted}: {_shape_hint(x, size, lanes)}")
         if x.dtype != model.dtype:
             raise StateError(f"{name}.{key} is {x.dtype} but the model is {model.dtype}: make_state casts to it")
+
+    # one lane under vmap: not on a mesh whose axes are Explicit
     if not lanes:
         _check_mesh(state.q, name)
 

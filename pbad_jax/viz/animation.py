@@ -117,10 +117,13 @@ def _in_notebook(text: str, height: int) -> bool:
 def _page(stage: Stage) -> str:
     """The whole motion as HTML. Its server listens on a free local port while it is made."""
     with _server() as server:
+        # the scene at the first frame
         _light(server, stage)
         _place_camera(server, stage)
         ground = [_add_plane(server, k, plane, stage) for k, plane in enumerate(stage.planes)]
         handles = [_add_group(server, k, group) for k, group in enumerate(stage.groups)]
+
+        # record what moves at the other frames, with a pause before each
         scene = server.get_scene_serializer()
         for f in range(stage.n_frames):
             if f:
@@ -131,9 +134,13 @@ def _page(stage: Stage) -> str:
                     handle.batched_wxyzs = group.quaternion[f]
                     if group.length is not None:
                         handle.batched_scales = group.scale_at(f).astype(np.float32)
+
+            # where the view follows the motion, the ground moves past it
             if f and stage.follows:
                 for handle, plane in zip(ground, stage.planes):
                     handle.position = tuple(plane.position[f])
+
+        # let the last frame be seen as long as the others
         scene.insert_sleep(stage.seconds)
         return _titled(scene.as_html(), stage.title)
 

@@ -46,6 +46,7 @@ def arrows_of(
     Raises:
         OptionError: a length that is none. StateError: a motion without velocities, or with bad ones.
     """
+    # a valid length, and a motion with velocities, of one lane or many
     if wanted is False or wanted is None:
         return None
     if not isinstance(wanted, bool) and not (math.isfinite(wanted) and wanted > 0):
@@ -56,17 +57,23 @@ def arrows_of(
     q, v = (x[None] if x.ndim == 2 else x for x in (q, v))
     if v.shape != (*q.shape[:2], model.nv) or not np.isfinite(v).all():
         raise StateError(f"v has shape {np.shape(motion.v)}; wanted finite numbers, {model.nv} for every row of q")
+
+    # the contact wrenches at those rows of the motion that frames show
     rows = np.floor(frames.row + 1e-9).astype(int)
     used, of_frame = np.unique(rows, return_inverse=True)
     lanes = q.shape[0]
     states = (x[:, used].reshape(-1, x.shape[-1]).astype(model.dtype) for x in (q, v))
     wrench, centre = (np.asarray(x, float) for x in _wrenches(model, *states))
     torque, force = np.split(wrench.reshape(lanes, len(used), -1, 6), 2, axis=-1)
+
+    # where each force meets its body; between rows that point moves along with the body
     first = np.searchsorted(rows, used)  # a frame at each row, where the bodies are about as the forces found them
     body, turn = frames.position[first].swapaxes(0, 1), rotations(frames.quaternion[first].swapaxes(0, 1))
     start = _pushed(centre.reshape(lanes, len(used), 1, 3), torque, force, body, turn, corners(shapes, model.n_bodies))
     offset = (start - body)[:, of_frame].swapaxes(0, 1)
     force = force[:, of_frame].swapaxes(0, 1)
+
+    # the length of a newton
     scale = _scale(model, force, size) if wanted is True else float(wanted)
     return Arrows(frames.position + offset, force, scale, WIDTH * size)
 

@@ -45,6 +45,7 @@ def plot_energy(
         >>> viz.plot_energy(arm, traj).get_ylabel()
         'energy (J)'
     """
+    # one lane of this model, and a format that can be written
     check_trajectory(model, traj, "traj")
     q, v, time = np.asarray(traj.q), np.asarray(traj.v), np.asarray(traj.time)
     if q.ndim != 2 or q.shape[1] != model.nq:
@@ -56,21 +57,29 @@ def plot_energy(
         raise StateError(f"info.status has shape {np.shape(info.status)}; wanted {time.shape}, as traj.time")
     if path is not None:
         picture_format(path)
+
+    # the energies, told apart by their dashes
     ax = ax if ax is not None else _new_axes(path)
     kinetic, potential = (np.asarray(x) for x in energies_along(model, time, q, v))
     total = kinetic + potential
     ax.plot(time, kinetic, "--", color="tab:orange", label="kinetic")
     ax.plot(time, potential, ":", color="tab:blue", label="potential")
     ax.plot(time, total, "-", color="black", label="total")
+
+    # the work of the scheme itself, where it can be told from the total
     if info is not None and info.numerical_work is not None:
         taken = np.cumsum(np.asarray(info.numerical_work))
         numerical = total[0] + taken - taken[0]
         if np.abs(numerical - total).max() > 0.01 * np.ptp(np.stack([kinetic, potential, total])):
             ax.plot(time, numerical, "-.", color="tab:red", lw=1, label="scheme alone")
+
+    # failed steps
     if info is not None:
         failed = np.asarray(info.status) != Status.CONVERGED
         if failed.any():
             ax.plot(time[failed], total[failed], "x", color="tab:red", label=f"failed steps ({failed.sum()})")
+
+    # labels, a legend above the picture, and the file
     ax.set(xlabel="time (s)", ylabel="energy (J)")
     ax.set_title(model.topology.name, loc="left")
     ax.grid(alpha=0.3)

@@ -72,6 +72,7 @@ def frames_of(model: Model, motion: Any, fps: float, dt: float | None) -> Frames
 
 def _configurations(model: Model, motion: Any, dt: float) -> tuple[np.ndarray, np.ndarray]:
     """Checked configurations (B,T,nq), and the times (T,) s of their rows."""
+    # one lane or many, of the model's size, finite
     q = np.asarray(getattr(motion, "q", motion))
     if q.ndim == 2:
         q = q[None]
@@ -85,6 +86,8 @@ def _configurations(model: Model, motion: Any, dt: float) -> tuple[np.ndarray, n
     if not np.isfinite(q).all():
         lane, row, entry = np.argwhere(~np.isfinite(q))[0]
         raise StateError(f"q[{entry}] of lane {lane}, row {row} is {q[lane, row, entry]}; it must be finite")
+
+    # a trajectory has its times, bare configurations are dt apart
     if hasattr(motion, "time"):
         return q, np.asarray(motion.time, float).reshape(-1, q.shape[1])[0]
     return q, dt * np.arange(q.shape[1])

@@ -148,12 +148,14 @@ def _samples(view: View, seen: np.ndarray):
 
 
 def _inside(view: View, x, y, z, low, w: int, names):
-    """The samples of triangles whose boxes are no wider than w."""
+    """As `_samples`, of triangles whose boxes in the picture, from `low` on, are no wider than w samples."""
+    # the samples of each box, and twice the signed area of its triangle in the picture
     px = (low[:, :1] + np.arange(w))[:, None, :] + 0.5
     py = (low[:, 1:] + np.arange(w))[:, :, None] + 0.5
     area = (x[:, 1] - x[:, 0]) * (y[:, 2] - y[:, 0]) - (x[:, 2] - x[:, 0]) * (y[:, 1] - y[:, 0])
     area = np.where(np.abs(area) < 1e-12, np.inf, area)[:, None, None]
 
+    # barycentric weights by edge functions; inside, none of the three is negative
     def edge(a: int, b: int):
         xa, ya, xb, yb = (v[:, None, None] for v in (x[:, a], y[:, a], x[:, b], y[:, b]))
         return ((xb - xa) * (py - ya) - (px - xa) * (yb - ya)) / area
@@ -161,6 +163,8 @@ def _inside(view: View, x, y, z, low, w: int, names):
     b0, b1 = edge(1, 2), edge(2, 0)
     b2 = 1 - b0 - b1
     inside = (b0 >= 0) & (b1 >= 0) & (b2 >= 0) & (px < view.width) & (py < view.height)
+
+    # perspective: 1/z, and what is divided by z, is linear in the picture
     k, row, column = np.nonzero(inside)
     weight = np.stack([b0[inside], b1[inside], b2[inside]], axis=1) / z[k]
     near = 1 / weight.sum(axis=1)
@@ -173,21 +177,30 @@ def _draw_ground(image, depth, view: View, stage: Stage, plane: Plane, frame: in
 
     A pixel has one colour of tiles, averaged over what it sees; only shadows are as fine as the samples.
     """
+    # the plane's axes, and the eye from a point on it
     turn = rotations(plane.quaternion).astype(np.float32)
     origin, normal = plane.position[frame].astype(np.float32), turn[:, 2]
     eye = view.camera.position.astype(np.float32) - origin
+
+    # how far along its ray each pixel sees the plane, if it does
     ray = _rays(view).astype(np.float32)
     fall = -(ray @ normal)
     seen = fall * np.sign(eye @ normal) > 1e-3
     near = np.where(seen, eye @ normal / np.where(seen, fall, 1), np.inf)
+
+    # paler with distance, and the tiles averaged over what a pixel sees of them
     far = np.clip(near / (6 * view.camera.distance), 0, 1)[..., None] ** 0.7
     size = _tile(stage.extent)
     blur = FINE * near[seen] / (view.focal * size) / np.maximum(np.abs(fall[seen]), 0.05) ** 0.5  # tiles in a pixel
     even = np.zeros_like(near)
     even[seen] = _even((eye + near[seen][:, None] * ray[seen]) @ turn[:, :2] / size, blur[:, None])
+
+    # colours in the sun and in shadow
     tiles = TILES if plane.rgb is None else 0.75 * TILES + 0.25 * plane.rgb
     color = (1 - far) * (tiles[0] + even[..., None] * (tiles[1] - tiles[0])) + far * SKY
     shaded = (1 - (1 - SHADE) * (1 - far)) * color
+
+    # paint the samples that are nearer than what has been drawn there
     dark = _in_shadow(view, origin, normal, corners)
     for part in ((slice(a, None, FINE), slice(b, None, FINE)) for a in range(FINE) for b in range(FINE)):
         closer = near < depth[part]

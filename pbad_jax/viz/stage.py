@@ -112,21 +112,31 @@ def stage_of(model: Model, motion: Any, look: Look) -> Stage:
     """
     if look.layout not in LAYOUTS:
         raise OptionError(f"layout is {look.layout!r}; choose 'grid' or 'overlay'")
+
+    # poses of all shapes at the times that are shown
     frames = frames_of(model, motion, look.fps, look.dt)
     shapes = shapes_of(model)
     reach = np.array([s.radius for s in shapes])[:, None]
     position, quaternion = frames.poses(shapes)
+
+    # the size of one lane by what moves in it, and arrows in proportion
     moving = [k for k, s in enumerate(shapes) if s.body >= 0] or list(range(len(shapes)))
     center = position[:, :, moving].mean(axis=(1, 2))
     size = _size(position[:, :, moving], float(reach[moving].max()))
     arrows = arrows_of(model, motion, frames, look.contact_forces, size, shapes)
+
+    # the view goes along with a motion that travels, but not with every bob of it
     follow = _travels(center, size) if look.follow is None else look.follow
     center = _calm(center, frames.seconds) * follow
     move, rows = -center[:, None, None], 1
+
+    # lanes side by side
     if look.layout == "grid":
         offset, rows = _grid(position[:, :, moving] + move, reach[moving])
         move = move + offset[:, None]
     position = position + move
+
+    # the box of the whole motion, for the camera and for a ground below it
     up = _up(model)
     low, high = _box([shapes[k] for k in moving], position[:, :, moving], quaternion[:, :, moving])
     return Stage(
@@ -228,16 +238,21 @@ def _grid(position: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _groups(shapes: list[Shape], position: np.ndarray, quaternion: np.ndarray, layout: str) -> list[Group]:
+    """The shapes at poses (F,B,G,3), (F,B,G,4), one group for each mesh."""
+    # shapes of one mesh are drawn together, those of the world apart
     n_frames, lanes = position.shape[:2]
     members: dict[Any, list[int]] = {}
     for k, s in enumerate(shapes):
         members.setdefault((s.mesh, s.body >= 0), []).append(k)
     groups = []
     for (_, moves), chosen in members.items():
+        # lanes laid over one another go from the first colour to the last
         rgba = np.tile([shapes[k].rgba for k in chosen], (lanes, 1))
         if layout == "overlay" and lanes > 1 and moves:
             w = np.repeat(np.linspace(0, 1, lanes), len(chosen))[:, None]
             rgba[:, :3] = (1 - w) * FIRST_COLOR + w * LAST_COLOR
+
+        # instances in the order of lanes, then shapes
         p = position[:, :, chosen].reshape(n_frames, -1, 3).astype(np.float32)
         groups.append(
             Group(
@@ -256,10 +271,14 @@ def _arrows(arrows: Arrows | None, move: np.ndarray) -> list[Group]:
     """The arrows of all bodies that contact ever acts on, moved as their lanes are."""
     if arrows is None:
         return []
+
+    # the bodies whose arrow is ever long enough to be seen
     length = arrows.scale * np.linalg.norm(arrows.along, axis=-1)  # (F,B,N)
     seen = length.max(axis=0) > SHOWN * length.max(initial=0.0)  # (B,N)
     if not seen.any():
         return []
+
+    # one mesh for all of them, turned and stretched at every frame
     length, along = length[:, seen], arrows.along[:, seen]
     count = length.shape[1]
     return [
