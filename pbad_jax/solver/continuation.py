@@ -92,17 +92,22 @@ def _only_attempt(problem: Problem, settings: lm.Settings, s: State) -> State:
 
 
 def _next_attempt(problem: Problem, settings: lm.Settings, s: State) -> State:
-    """Nothing while the attempt goes on; after it the next h and the guess there, or the end."""
+    """No change while the attempt goes on; once it has ended, the next h and the guess there, or the end."""
+    # how the attempt has ended, and whether another first guess at h = 1 is left to try
     attempt = s.attempt
     ended, solved = attempt.status != lm.RUNNING, attempt.status == Status.CONVERGED
     direct = (s.h_done == 0) & (s.h >= 1)  # the first attempt says nothing about the stride
     starts = s.starts + (ended & direct)
     elsewhere = direct & ~solved & (starts < (1 if attempt.guide is None else len(STARTS)))
+
+    # strides grow from root to root and are halved at a failure; the direct attempt changes none
     factor = jnp.where(solved, GROW, jnp.where(direct, 1.0, SHRINK))
     stride = factor * jnp.minimum(s.stride, jnp.where(direct, 1.0, s.h - s.h_done))
     h_done = jnp.where(solved, s.h, s.h_done)
     x_done = jax.tree.map(lambda a, b: jnp.where(solved, a, b), attempt.x, s.x_done)
     h = jnp.where(elsewhere, 1.0, jnp.minimum(1.0, h_done + stride))
+
+    # the end: a root at h = 1, a stride too small, or no iterations left
     status = jnp.where(
         solved & (s.h >= 1),
         jnp.int8(Status.CONVERGED),
@@ -111,6 +116,8 @@ def _next_attempt(problem: Problem, settings: lm.Settings, s: State) -> State:
     status = jnp.where(ended, status, jnp.int8(lm.RUNNING))
     tired = (status == lm.RUNNING) & (s.iterations >= settings.max_iterations)
     status = jnp.where(tired, jnp.int8(Status.MAX_ITER), status)
+
+    # else the next guess: another one of STARTS at h = 1, or the last root extrapolated to h
     again = ended & (status == lm.RUNNING)
     near, trust = _start(problem, starts)
     near, trust = jnp.where(elsewhere, near, h), jnp.where(elsewhere, trust, 1.0)
@@ -118,6 +125,8 @@ def _next_attempt(problem: Problem, settings: lm.Settings, s: State) -> State:
     done = jax.tree.map(
         lambda new, old: jnp.where(ended, new, old), (h_done, x_done, stride), (s.h_done, s.x_done, s.stride)
     )
+
+    # an attempt that goes on keeps its h and its stride
     return State(
         attempt=jax.tree.map(lambda a, b: jnp.where(again, a, b), fresh, attempt),
         h=jnp.where(again, h, s.h),

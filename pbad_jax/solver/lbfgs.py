@@ -44,12 +44,14 @@ def solve(problem: Problem, settings: Settings, *, status: jax.Array | int) -> S
     In whitened exponential coordinates y about the first guess. In what comes back `newton` is what Newton's method
     would correct at the end.
     """
+    # whitened coordinates: x is the first guess ⊕ L⁻ᵀ y
     origin = problem.guess(None, 0.0, 1.0)
 
     def point(y):
         delta = problem.unwhiten(y)
         return problem.retract(origin, delta), delta
 
+    # the energy, of which r is the gradient, or ½‖L⁻¹ r‖², whose gradient is Jᵀ L⁻ᵀ L⁻¹ r
     def objective(y):
         x, delta = point(y)
         r, terms = problem.residual(x, 1.0)
@@ -60,6 +62,7 @@ def solve(problem: Problem, settings: Settings, *, status: jax.Array | int) -> S
         slope = problem.matrix(terms).T @ problem.unwhiten(white)
         return 0.5 * white @ white, problem.whiten(problem.in_chart(slope, delta))
 
+    # it ends where the norm of r is within the tolerance, or within a fraction of the way
     def limit(x):
         return jnp.maximum(settings.tolerance, settings.relative * problem.way(x))
 
@@ -70,13 +73,18 @@ def solve(problem: Problem, settings: Settings, *, status: jax.Array | int) -> S
         norm = problem.norm(problem.residual(x, 1.0)[0]) if of_energy else jnp.sqrt(2.0 * value)
         return jnp.where(norm == 0, 0.0, norm / limit(x))
 
+    # minimise from the first guess, y = 0
     y, _ = problem.zeros(origin)
     found = minimise(objective, excess, 1.0, settings.max_iterations, y, status=status)
+
+    # residual and matrix at the end, and what Newton's method would still correct
     x, _ = point(found.y)
     r, terms = problem.residual(x, 1.0)
     J, zero = problem.matrix(terms), jnp.zeros((), r.dtype)
     newton = -problem.solve(J, r)
     no = jnp.zeros((), bool)
+
+    # as an attempt of Levenberg–Marquardt, so that continuation can judge it
     return SolveState(
         x=x,
         r=r,
@@ -119,23 +127,33 @@ def minimise(
     method = optax.scale_by_lbfgs(MEMORY)
 
     def iterate(s: State) -> State:
+        # the direction from the differences in memory, and the search along it
         ahead, memory = method.update(s.gradient, s.memory, s.y)
         y, length, value, gradient = searched(objective, s, -jnp.asarray(ahead))
+
+        # nothing lower STUCK times in a row: rounding lets nothing decrease any more
         finite = jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient))
         lower = value < s.value
         stuck = jnp.where(lower, 0, s.stuck + 1).astype(jnp.int32)
         reached = norm(y, value)
+
+        # without a decrease it stays, and forgets: the next direction is along the gradient
         there = (y, memory, length, value, gradient, reached)
         back = (s.y, method.init(s.y), jnp.ones_like(length), s.value, s.gradient, s.norm)
+
+        # of all that ends it the last line counts most
         status = jnp.int8(RUNNING)
         status = jnp.where(s.iterations + 1 >= max_iterations, jnp.int8(Status.MAX_ITER), status)
         status = jnp.where(stuck >= STUCK, jnp.int8(Status.STALLED), status)
         status = jnp.where(~finite, jnp.int8(Status.NONFINITE_EVAL), status)
         status = jnp.where(finite & (reached <= tolerance), jnp.int8(Status.CONVERGED), status)
+
+        # lanes that have ended stay as they are
         y, memory, length, value, gradient, reached = jax.tree.map(lambda a, b: jnp.where(lower, a, b), there, back)
         after = State(y, memory, length, value, gradient, reached, stuck, s.iterations + 1, status)
         return jax.tree.map(lambda new, old: jnp.where(s.status == RUNNING, new, old), after, s)
 
+    # where the guess gives no finite numbers, there is nothing to iterate from
     value, gradient = objective(y)
     zero = jnp.zeros((), jnp.int32)
     status = jnp.asarray(status, jnp.int8)
@@ -152,6 +170,7 @@ def searched(objective: Callable, s: State, direction: jax.Array):
     """
     slope = direction @ s.gradient
 
+    # by halves until the value has fallen by ENOUGH of what the slope promises (Armijo)
     def goes_on(found):
         *_, excess, count = found
         return (excess > 0) & (count <= BACKTRACKS)
@@ -164,8 +183,11 @@ def searched(objective: Callable, s: State, direction: jax.Array):
         excess = value - s.value - ENOUGH * length * slope
         return y, length, value, gradient, jnp.where(jnp.isnan(excess), jnp.inf, excess), count + 1
 
+    # first somewhat longer than the last step, but not beyond the direction itself
     first = jnp.minimum(LONGER * s.length, 1.0)
     start = s.y, first, s.value, s.gradient, jnp.full_like(s.value, jnp.inf), jnp.zeros((), jnp.int32)
     *found, excess, _ = loops.while_loop(goes_on, shorter, start)
     none = (s.y, jnp.zeros_like(first), s.value, s.gradient)
+
+    # nothing finite along it: stay
     return jax.tree.map(lambda a, b: jnp.where(jnp.isinf(excess), b, a), tuple(found), none)

@@ -104,12 +104,14 @@ def init(problem: Problem, x, trust: jax.Array | float = 1.0, *, status: jax.Arr
     r, J = problem.zeros(x)
     infinite = jnp.asarray(jnp.inf, dtype)
     return SolveState(
+        # the guess stands for the best point; of infinite norm until it is evaluated
         x=x,
         r=r,
         J=J,
         norm=infinite,
         limit=jnp.ones((), dtype),
         merit=infinite,
+        # the first trial is the guess itself: no correction, no damping, no step has led to it
         trial=x,
         newton=r,
         length=jnp.zeros((), dtype),
@@ -120,6 +122,7 @@ def init(problem: Problem, x, trust: jax.Array | float = 1.0, *, status: jax.Arr
         trust=jnp.asarray(trust, dtype),
         again=jnp.zeros((), bool),
         leaps=jnp.zeros((), bool),
+        # the evaluation of the guess is no iteration
         iterations=jnp.asarray(-1, jnp.int32),
         status=jnp.asarray(status, jnp.int8),
     )
@@ -146,10 +149,13 @@ def restart(problem: Problem, s: SolveState, x, trust: jax.Array | float = 1.0) 
 
 def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveState:
     """Exactly one iteration: evaluate the trial, judge it, solve once. A finished solve is returned unchanged."""
+    # the residual alone judges the trial; a matrix is made where the solve goes on from there
     t = _evaluate_trial(problem, h, settings, s)
     first = s.iterations < 0  # a guess that is a root to the bit needs a matrix too: its branch is told by it
     wanted = t.better & (problem.keeps_matrix | first | ~_is_root(settings, s, t, t.better))
     J, finite = _matrix(problem, s, t, wanted)
+
+    # accept or reject: λ follows from that, and whether the solve ends, and how
     accept = t.better & finite
     root = _is_root(settings, s, t, accept)
     damping = _next_damping(s, accept)
@@ -159,14 +165,20 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
         ((damping > LAMBDA_MAX) | ((s.guide is not None) & (s.iterations >= 0) & ~accept), Status.STALLED),
         (s.iterations + 1 >= settings.max_iterations, Status.MAX_ITER),
     )
+
+    # the point to go on from: the trial, or the one before it
     there, here = (s.trial, t.r, t.norm, t.merit), (s.x, s.r, s.norm, s.merit)
     x, r, norm, merit = jax.tree.map(lambda a, b: jnp.where(accept, a, b), there, here)
+
+    # Newton's correction there, or the damped one, and as much of it as the trust allows
     model_r = r if s.guide is None else t.model_r
     newton = _correction(problem, s, J, model_r, damping)
     length = problem.length(newton)
     trust = s.trust if s.guide is None else _next_trust(problem, s, t)
     step = _bounded(problem, newton, jnp.sqrt(trust))
     slope, trial = problem.slope(model_r, step), problem.retract(x, step)
+
+    # what the next call evaluates, and what it judges that by
     after = s._replace(
         x=x,
         r=r,
@@ -186,11 +198,15 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
         status=status,
     )
     if s.guide is None:
+        # a root is corrected once more, where that is shorter than the last correction
         last = root & accept & (length < s.length)
         after = after._replace(x=jax.tree.map(lambda a, b: jnp.where(last, a, b), trial, x))
     else:
+        # the next linear model from new duals; the same trial with λ = 1 where Newton's step leads up
         after = after._replace(guide=problem.next_guide(s.guide, t.terms, step, trust))
         after = _once_more(s, after, (problem.slope(model_r, newton) >= 0) & ~s.again)
+
+    # a finished solve stays as it is
     return jax.tree.map(lambda new, old: jnp.where(s.status == RUNNING, new, old), after, s)
 
 
@@ -216,20 +232,27 @@ class _Trial(NamedTuple):
 
 
 def _evaluate_trial(problem: Problem, h, settings: Settings, s: SolveState) -> _Trial:
+    """The residual at the trial, what else its judgement needs, and whether it is better than the point before."""
+    # the residual, its norm, and the residual of the linear model, which duals make another one
     r, terms = problem.residual(s.trial, h, s.guide)
     norm, merit, model_r = problem.norm(r), problem.merit(s.trial, h), problem.modelled(terms, r)
     first, finite = s.iterations < 0, jnp.isfinite(norm)
+
+    # where a whole Newton correction within the tolerance led here, r is no more than rounding
     limit = _limit(problem, settings, s, norm)
     tiny = (s.length <= limit) & (s.damping == 0)
     if s.guide is not None:
+        # a guided solve takes what is finite; that correction counts only where model and residual agree
         beyond = problem.norm(model_r - r)
         tiny &= beyond <= ROUNDING * limit
         return _Trial(r, terms, model_r, norm, limit, norm, finite, finite & jnp.isfinite(beyond), tiny)
     if merit is None:
+        # better is lower, or for CROSSING iterations not turned: <r, δ> not over twice what it was
         turned = jnp.abs(problem.slope(r, s.step)) > TURNED * jnp.abs(s.slope)
         crosses = ~turned & (s.iterations < CROSSING)
         merit, better = norm, first | (norm < DECREASE * s.norm) | crosses
     else:
+        # better is an energy that has not risen, to its rounding
         finite &= jnp.isfinite(merit)
         better = first | (merit <= s.merit + 8 * jnp.finfo(merit.dtype).eps * jnp.abs(s.merit))
     return _Trial(r, terms, model_r, norm, limit, merit, finite, finite & better, tiny)
