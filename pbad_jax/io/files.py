@@ -22,6 +22,7 @@ def written_whole(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
 
     What a process that was killed has left in the folder is removed by the next one that writes there.
     """
+    # beside the file itself, to be renamed in one go; named by process, so that orphans are found
     path = pathlib.Path(path)
     _remove_orphans(path.parent)
     with tempfile.NamedTemporaryFile(
@@ -33,6 +34,7 @@ def written_whole(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
         encoding=None if "b" in mode else "utf-8",
     ) as file:
         try:
+            # the bytes are on the disk before the name is: whoever looks finds the old file or the new one
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -86,6 +88,7 @@ def read_npz(
         OSError: says what is wrong with the file.
     """
     try:
+        # one array, too few arrays, or more numbers than bytes: told before any array is read
         with open(path, "rb") as raw:
             if raw.read(6) == b"\x93NUMPY":
                 raise OSError(f"{str(path)!r} is one array (npy), not {what} (npz): use numpy.load for it")
@@ -96,11 +99,13 @@ def read_npz(
                     f"{str(path)!r} is an npz without {', '.join(missing)}, so not {what}; it holds "
                     f"{', '.join(map(repr, held[:8])) or 'nothing'}"
                 )
+            # only what is wanted is read, and no pickles, which could run anything
             raw.seek(0)
             with np.load(raw, allow_pickle=False) as file:
                 wanted = [*names, *(k for k in also if k in held)] if names else file.files
                 return {k: file[k] for k in wanted}
     except OSError as error:
+        # messages of our own, without errno, pass as they are; the system's get the path
         if error.errno is None or isinstance(error, FileNotFoundError):
             raise
         raise OSError(error.errno, f"{str(path)!r} cannot be opened: {error.strerror}") from None

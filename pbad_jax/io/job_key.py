@@ -73,11 +73,14 @@ class _Walk:
 
     def described(self, x: Any, where: str) -> tuple[str, list[bytes]]:
         """A kind, and what tells one of it from another."""
+        # numbers, text, arrays and members of enumerations by value
         plain = _plain(x)
         if plain is not None:
             return plain
         if isinstance(x, enum.Enum):
             return f"{_name(type(x))}.{x.name}", [self.digest(x.value, where)]
+
+        # containers by their entries, in no order where they have none
         if isinstance(x, list | tuple):
             return f"list {_name(type(x))}", [*self.all(x, where), *self.kind(x, where)]
         if isinstance(x, dict):
@@ -85,10 +88,14 @@ class _Walk:
             return f"dict {_name(type(x))}", [*sorted(_hash(*item) for item in items), *self.kind(x, where)]
         if isinstance(x, set | frozenset):
             return "set", [*sorted(self.all(x, where)), *self.kind(x, where)]
+
+        # modules by name, classes by what the user has written of them
         if isinstance(x, types.ModuleType):
             return f"module {x.__name__}", []
         if isinstance(x, type):
             return f"class {_name(x)}", self.methods(x, where)
+
+        # functions by their code, any other object by what it holds
         return self.function(x, where) or (f"object {_name(type(x))}", [*self.kind(x, where), *self.held(x, where)])
 
     def kind(self, x: Any, where: str) -> list[bytes]:
@@ -116,9 +123,12 @@ class _Walk:
 
     def held(self, x: Any, where: str) -> list[bytes]:
         """What an object holds: the fields of a dataclass and what is beside them, else what a copy is made from."""
+        # a dataclass shows its fields
         if dataclasses.is_dataclass(x):
             fields = {f.name: getattr(x, f.name, None) for f in dataclasses.fields(x)}
             return self.named(_beside(x) | fields, where)
+
+        # others show what pickle would make a copy from
         reduced = copyreg.dispatch_table.get(type(x))
         try:
             parts: Any = reduced(x) if reduced else x.__reduce_ex__(4)
@@ -126,8 +136,11 @@ class _Walk:
             raise CheckpointError(
                 f"{where} is {_name(type(x))} {x!r:.60}, which the next process cannot tell from another one: {FIX}"
             ) from None
+        # a name alone: it is a global of its module
         if isinstance(parts, str):
             return [_hash(f"global {getattr(x, '__module__', '')}.{parts}")]
+
+        # else maker, arguments, state and entries, without what is only computed once
         maker, arguments, state, *items = *parts, *(None,) * (3 - len(parts))
         if isinstance(state, dict):
             state = {k: v for k, v in state.items() if k not in _cached(type(x))}
@@ -177,10 +190,13 @@ def _hash(*parts: str | bytes) -> bytes:
 
 def _plain(x: Any) -> tuple[str, list[bytes]] | None:
     """Of numbers, text and arrays; None of anything else."""
+    # singletons and truth values, whose kind says all; members of enumerations are no plain numbers
     if x is None or x is Ellipsis or x is NotImplemented or isinstance(x, bool | np.bool_):
         return f"{x}", []
     if isinstance(x, enum.Enum):
         return None
+
+    # text and numbers, written so that no digit is lost
     if isinstance(x, str):
         return "str", [_hash(x)]
     if isinstance(x, bytes | bytearray):
@@ -191,6 +207,8 @@ def _plain(x: Any) -> tuple[str, list[bytes]] | None:
         return "int", [_hash(str(int(x)))]
     if isinstance(x, complex):
         return "complex", [_hash(complex(x).real.hex(), complex(x).imag.hex())]
+
+    # arrays by dtype, shape and bytes, and those of JAX also by how they promote
     if isinstance(x, np.dtype):
         return f"dtype {x}", []
     if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):

@@ -36,6 +36,7 @@ def drop_what_drives(m, names) -> list[str]:
 
 def unread(m, names, contact_off: bool) -> tuple[list[str], list[str]]:
     """What is refused, and what is carried, of attributes that are not read or read in part."""
+    # geoms that stick or whose surface moves would push differently: refused
     no, idly = [], []
     sticky = (
         0 if contact_off else int(np.count_nonzero(_of(m, "geom_adhesion")) + np.count_nonzero(_of(m, "pair_adhesion")))
@@ -43,13 +44,19 @@ def unread(m, names, contact_off: bool) -> tuple[list[str], list[str]]:
     moving = 0 if contact_off else int(np.count_nonzero(_of(m, "geom_surfacevel").any(axis=-1)))
     no += [refused("adhesion", f" ({sticky} geoms or pairs)")] * bool(sticky)
     no += [refused("moving surfaces", f" ({moving} geoms)")] * bool(moving)
+
+    # carried with less: friction that differs along two directions, where condim lets it act
     mu, dim = m.pair_friction, m.pair_dim
     two = ((mu[:, 0] != mu[:, 1]) & (dim > 1)) | ((mu[:, 3] != mu[:, 4]) & (dim > 5))
     if two.any() and not contact_off:
         idly.append(idle("friction in two directions", f" ({two.sum()} contact pairs; the first acts in both)"))
+
+    # activations that act a step early, of actuators that have one
     early = np.flatnonzero(_of(m, "actuator_actearly") & (m.actuator_dyntype != 0))
     if early.size:
         idly.append(idle("actearly", " of " + _listed([names.actuator[a] for a in early])))
+
+    # attributes of constraints of which only some numbers are read
     parts = [text for text in (*_softness(m, contact_off), *_others(m, contact_off)) if text]
     if parts:
         idly.append(idle("read in part", ": " + "; ".join(parts)))
@@ -67,6 +74,7 @@ def _listed(names: list[str]) -> str:
 
 def _softness(m, contact_off: bool) -> list[str]:
     """solref, of which only the softness acts, and solimp, of which only the first two numbers do, of what is soft."""
+    # of all soft constraints that act: solref, solimp
     touching = (m.geom_contype != 0) | (m.geom_conaffinity != 0)
     soft = {
         "joints": (m.jnt_solref, m.jnt_solimp, m.jnt_limited != 0),
@@ -76,6 +84,8 @@ def _softness(m, contact_off: bool) -> list[str]:
     if not contact_off:
         soft["geoms"] = (m.geom_solref, m.geom_solimp, touching)
         soft["pairs"] = (m.pair_solref, m.pair_solimp, np.full(m.npair, True))
+
+    # said where damping is not critical, or the impedance grows otherwise than by default
     out = []
     for owner, (ref, imp, acts) in soft.items():
         damped = acts & ~_critical(ref)
@@ -94,6 +104,7 @@ def _critical(ref: np.ndarray) -> np.ndarray:
 
 def _others(m, contact_off: bool) -> list[str]:
     """Attributes that only say how MuJoCo's solver goes about it, of what acts."""
+    # dry friction with a softness of its own; welds that weigh turning otherwise than moving
     weld = int(mujoco_module().mjtEq.mjEQ_WELD)
     torque = (m.eq_type == weld) & (m.eq_active0 != 0) & (m.eq_data[:, 10] != 1)
     dry = [
@@ -105,10 +116,14 @@ def _others(m, contact_off: bool) -> list[str]:
         own = (loss > 0) & ~(np.isclose(ref, SOLREF).all(axis=1) & np.isclose(imp, SOLIMP).all(axis=1))
         out.append(f"solreffriction and solimpfriction of {own.sum()} {owner}, not read" if own.any() else "")
     out.append(f"torquescale of {torque.sum()} welds, not read" if torque.any() else "")
+
+    # keyframes may move mocap bodies, which stand still here
     mocap = np.flatnonzero(m.body_mocapid >= 0)
     place, turn = (x[mocap].ravel() for x in (m.body_pos, m.body_quat))  # in the order of mocapid
     moved = mocap.size and not (np.isclose(m.key_mpos, place).all() and np.isclose(m.key_mquat, turn).all())
     out.append("mpos and mquat of keyframes, not read" if moved else "")
+
+    # of contact: softness along the tangents, and its ratio to that along the normal
     if not contact_off:
         own = m.pair_solreffriction.any(axis=1)
         out.append(f"solreffriction of {own.sum()} pairs, not read" if own.any() else "")
@@ -119,10 +134,13 @@ def _others(m, contact_off: bool) -> list[str]:
 
 def bounded_from_afar(m, names) -> list[str]:
     """Joints whose actuatorfrcrange bounds what tendons or sites pull them with, which here nothing does."""
+    # which joints bound what all actuators together pull them with
     mujoco = mujoco_module()
     joints = np.flatnonzero(m.jnt_actfrclimited)
     if not joints.size:
         return []
+
+    # a site pulls all joints above its body; a tendon its own joints, or those above its sites
     pulled: set[int] = set()
     for a in range(len(m.actuator_trntype)):
         kind, k = int(m.actuator_trntype[a]), int(m.actuator_trnid[a, 0])
@@ -134,6 +152,8 @@ def bounded_from_afar(m, names) -> list[str]:
                 what, i = int(m.wrap_type[w]), int(m.wrap_objid[w])
                 pulled |= {i} if what == int(mujoco.mjtWrap.mjWRAP_JOINT) else set()
                 pulled |= _above(m, int(m.site_bodyid[i])) if what == int(mujoco.mjtWrap.mjWRAP_SITE) else set()
+
+    # where these meet, the bound is lost
     held = [names.joint[j] for j in joints if j in pulled]
     return [refused("actuatorfrcrange", f" of joint {name!r}, which tendons or sites pull") for name in held]
 

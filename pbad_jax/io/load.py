@@ -145,10 +145,13 @@ def _load(
     Raises:
         UnsupportedFeatureError: if there is anything unsupported and not `lenient`.
     """
+    # options that do not fit, and a missing mujoco, are told before the file is read
     if isinstance(package_dirs, str | os.PathLike):
         package_dirs = (package_dirs,)
     float_dtype(dtype)
     mjcf.mujoco_module()
+
+    # checked XML, MJCF or URDF, in the form that MuJoCo's compiler may see
     root, roots, budget = _read(source, package_dirs)
     if root.tag == "mujoco":
         prepared = mjcf.prepare(root, roots, budget)
@@ -158,11 +161,14 @@ def _load(
         raise ModelFileError(
             f"{root.where}: the root element is <{cut(root.tag)}>; it must be <mujoco> (MJCF) or <robot> (URDF)"
         )
+
+    # compile; a keyframe without controls shows zeros after that, so the file is asked for them
     if floating_base:
         _drop_keyframes(prepared)
     mj_model, messages = _compile(prepared, floating_base)
     has_control = ["ctrl" in n.attrib for n in prepared.root.walk() if n.tag == "key"]
     try:
+        # read the compiled model once
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused by its name later
             converted = mujoco_model.convert(mj_model, prepared.shapes, has_control, prepared.inertials)
     except mjcf.mujoco_module().FatalError as e:
@@ -170,6 +176,8 @@ def _load(
             f"{root.file}: MuJoCo compiles it, but cannot compute with it at qpos0 ({cut(str(e))}): look for sizes and "
             "positions that are far too large"
         ) from None
+
+    # what cannot act is an error, or a line of the report
     unsupported = tuple(prepared.unsupported + converted.unsupported)
     if unsupported and not lenient:
         raise _unsupported(root.file, unsupported)
@@ -237,6 +245,7 @@ def _unsupported(file: str, features: tuple[str, ...], why: str = "") -> Unsuppo
 
 def _compile(prepared: mjcf.Prepared, floating_base: bool):
     """MjModel, and the compiler's warnings. Nothing is printed and no log file is written."""
+    # one element a line, so that the compiler's line numbers lead back to the user's file
     mujoco = mjcf.mujoco_module()
     text, nodes = serialise(prepared.root)
     messages: list[str] = []
@@ -244,6 +253,7 @@ def _compile(prepared: mjcf.Prepared, floating_base: bool):
         with _captured(messages):
             spec = mujoco.MjSpec.from_string(text)
             spec.compiler.LRopt.mode = 0  # the length ranges of muscles, which cost a simulation each
+            # what is added to the text: a floating base, joints of a URDF that follow others
             if floating_base:
                 _add_free_joint(spec, prepared.root.file)
             for mimic in prepared.mimics:
@@ -295,11 +305,16 @@ def _add_mimic(spec, joint: str, leader: str, multiplier: float, offset: float) 
 
 def _explained(text: str, prepared: mjcf.Prepared, nodes: list[Node]) -> ModelFileError:
     """MuJoCo's message with the line of the user's file, and the nearest word that exists."""
+    # the element that the compiler complains of, by its line
     lines = [int(k) for k in re.findall(r"line (\d+)", text)]
     node = nodes[lines[-1] - 1] if lines and 0 < lines[-1] <= len(nodes) else prepared.root
     where = node.where if lines else prepared.root.file
+
+    # its message without prefixes that say nothing
     message = re.sub(r"^(XML )?Error: ", "", text.split("\nElement")[0]).strip()
     message = re.sub(r"^(Schema violation|Error): ", "", message)
+
+    # a word that is not known: with the nearest one that is
     if "unrecognized attribute" in text:
         word = (re.findall(r"attribute: '([^']*)'", text) or [""])[0]
         return ModelFileError(
@@ -311,6 +326,8 @@ def _explained(text: str, prepared: mjcf.Prepared, nodes: list[Node]) -> ModelFi
         return UnsupportedFeatureError(
             f"{where}: <{cut(node.tag)}> is not known here{near}; all such: {'; '.join(features)}", features
         )
+
+    # else what was left out may be the reason, or a name that nothing has
     if prepared.unsupported:
         return _unsupported(prepared.root.file, tuple(prepared.unsupported), f" (MuJoCo: {cut(message, 200)}.)")
     return ModelFileError(f"{where}: <{node.tag}>: {cut(message, 400)}{_missing_name(message, nodes)}")

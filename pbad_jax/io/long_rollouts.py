@@ -93,6 +93,7 @@ def long_rollout(
         >>> traj.q.shape
         (2, 4, 2)
     """
+    # all that could be wrong with the arguments is told before anything is written
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
         raise OptionError(f"every is {every!r}; it must be an integer ≥ 1, the steps of a chunk")
     if damaged not in ("raise", "redo"):
@@ -101,15 +102,21 @@ def long_rollout(
     assert options is not None  # checked
     if n_steps < 1:
         raise OptionError(f"n_steps is {n_steps}; it must be ≥ 1 where something is to be written")
+
+    # a place to write
     folder = pathlib.Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointError(f"{str(folder)!r} cannot be made ({error.strerror}); take another folder") from None
+
+    # go on from the chunks of this job that are there, if any, and the state at their end
     job = job_key(model=model, states=states, controls=controls, options=options, tile=tile, schedule=schedule)
     chunks = _chunks_so_far(folder, job, n_steps, damaged, functools.partial(_one_step, model, states, options))
     done, unwritten, began, before = _length(chunks), [], time.monotonic(), _length(chunks)
     at = states if not chunks else _state_of(chunks[-1], model)
+
+    # a chunk: so many steps of all lanes, written with what could not be written before
     while done < n_steps:
         last = min(done + every, n_steps)
         rows = batch.steps_of(controls, done, last)
@@ -215,11 +222,14 @@ def _chunks_so_far(
     folder: pathlib.Path, job: str, n_steps: int, damaged: str, step: Callable[[], dict]
 ) -> list[dict[str, np.ndarray]]:
     """The chunks of this job from the first step on, without a gap, until one that is missing or to be redone."""
+    # the files by the step that they begin with
     found = {}
     for path in folder.iterdir():
         match = NAME.fullmatch(path.name)
         if match:
             found[int(match[1])] = path
+
+    # each must begin where the last one ends; a damaged one ends the chain, or is an error
     chunks, done, wanted = [], 0, step() if found else {}
     while done in found and done < n_steps:
         try:
@@ -247,6 +257,7 @@ class _About(NamedTuple):
 
 def _read(path: pathlib.Path, job: str, first: int, step: dict) -> tuple[dict[str, np.ndarray], int]:
     """The arrays of a chunk and the step that it ends with. `step`: see `_one_step`."""
+    # the arrays, and what the file says of them
     remedy = 'remove it, or pass damaged="redo"'
     try:
         chunk = read_npz(path, "a chunk of a long rollout")
@@ -255,6 +266,8 @@ def _read(path: pathlib.Path, job: str, first: int, step: dict) -> tuple[dict[st
         raise CheckpointError(
             f"{str(path)!r} cannot be read ({type(error).__name__}: {error!s:.400}): {remedy}"
         ) from None
+
+    # of another program, another version or another job: kept as it is, whatever `damaged` says
     if about.format != FORMAT or about.version > FORMAT_VERSION:
         raise _Foreign(
             f"{str(path)!r} is {about.format!r:.60}, format version {about.version}; this pbad_jax reads {FORMAT!r} up "
@@ -270,8 +283,12 @@ def _read(path: pathlib.Path, job: str, first: int, step: dict) -> tuple[dict[st
             f"{str(path)!r} is of another job: the model, forces, options, tile, schedule, first states or controls "
             "differ; take another folder, or the arguments of the first call"
         )
+
+    # damaged: other bytes than were written
     if about.sha256 != _digest(chunk):
         raise CheckpointError(f"{str(path)!r}: its arrays do not match its checksum: {remedy}")
+
+    # sound, but not those steps of these lanes
     n = about.last - about.first
     found = {k: (x.shape, x.dtype) for k, x in chunk.items()}
     if about.first != first or n < 1 or found != _shapes(step, n):

@@ -23,12 +23,15 @@ def read_mesh(path: Path, scale=(1.0, 1.0, 1.0)) -> Mesh:
     Raises:
         ValueError: with a reason, for anything that is not a usable STL, OBJ or COLLADA file.
     """
+    # a format that can be read, with the packages that it takes
     suffix = path.suffix.lower()
     reader = {".stl": _read_stl, ".obj": _read_obj, ".dae": _read_dae}.get(suffix)
     if reader is None:
         raise ValueError(f"{path.suffix or 'no suffix'} is not a format that is read; convert it to .stl or .obj")
     if suffix == ".dae" and not all(map(importlib.util.find_spec, COLLADA)):
         raise ValueError('.dae needs trimesh and pycollada: pip install "pbad_jax[viz]", or convert it to .stl or .obj')
+
+    # a file that is there and not too large
     if not path.is_file():
         raise ValueError("no such file")
     if path.stat().st_size > MAX_BYTES:
@@ -37,6 +40,8 @@ def read_mesh(path: Path, scale=(1.0, 1.0, 1.0)) -> Mesh:
         vertices, faces = reader(path.read_bytes())
     except OSError as e:
         raise ValueError(e.strerror or "unreadable") from None
+
+    # in metres; finite vertices and faces that name them, whichever file they are from
     vertices = vertices * np.asarray(scale, np.float32)
     if not len(faces) or not np.all(np.isfinite(vertices)):
         raise ValueError("no triangles" if not len(faces) else "holds NaN or inf")
@@ -96,12 +101,15 @@ def _read_dae(data: bytes) -> tuple[np.ndarray, np.ndarray]:
     def refuse(*_):
         raise ValueError("document types and entities are not read")
 
+    # a pass of the bare parser, to find document types before anything acts on them
     parser = expat.ParserCreate()
     parser.StartDoctypeDeclHandler = refuse
     try:
         parser.Parse(data, True)
     except expat.ExpatError as e:
         raise ValueError(f"not well-formed XML ({expat.ErrorString(e.code)})") from None
+
+    # the scene as one mesh of triangles
     import trimesh
 
     try:

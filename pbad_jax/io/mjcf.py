@@ -94,6 +94,7 @@ def prepare(root: Node, roots: Roots, budget: Budget) -> Prepared:
         ModelFileError: with file:line.
         UnsupportedFeatureError: for models attached from other files.
     """
+    # one document, from its own files alone
     _inline(root, roots, budget, (root.file,), 0)
     attached = [f"{n.where}: <{n.tag}>" for n in root.walk() if n.tag in ("attach", "model")]
     if attached:
@@ -102,15 +103,21 @@ def prepare(root: Node, roots: Roots, budget: Budget) -> Prepared:
             "MuJoCo (MjSpec.to_xml) and load that.",
             tuple(attached),
         )
+
+    # what the compiler would open lies in the given folders, and nothing grows beyond the limits
     _check_paths(root, roots)
     _drop(root)
     _check_expansion(root)
     _check_reserved(root)
+
+    # numbers are finite and decimal, and no range ends before it begins
     for node in root.walk():
         for name in node.attrib if node.tag != "flag" else ():  # <flag gravity="disable"/>
             if name in _NUMERIC:
                 numbers(node, name)
         _check_ranges(node)
+
+    # plugins act by code that is not here
     plugins = [
         refused("plugin", f" {n.attrib.get('plugin', n.attrib.get('instance', ''))!r} ({n.where})")
         for n in root.walk()
@@ -201,6 +208,7 @@ def _drop(root: Node) -> None:
 
 def _check_expansion(root: Node) -> None:
     """Refuse counts that multiply into more than the limits."""
+    # every element counts as often as those around it are repeated
     bodies = 0.0
     stack: list[tuple[Node, float]] = [(root, 1.0)]
     total = 0.0
@@ -209,6 +217,8 @@ def _check_expansion(root: Node) -> None:
         if node.tag in ("replicate", "composite", "flexcomp") and "count" in node.attrib:
             for x in numbers(node, "count"):
                 factor *= max(1.0, abs(x))
+
+        # refused as soon as either sum is too large, before the compiler makes them
         total += factor
         bodies += factor if node.tag in ("body", "composite", "flexcomp") else 0
         if total > MAX_ELEMENTS or bodies > MAX_BODIES:

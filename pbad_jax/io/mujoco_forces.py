@@ -75,6 +75,7 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
     Args:
         m: mjModel. order: the geoms in the order of the model's geometry. switched_off: by the file's flags.
     """
+    # the geoms that touch anything, at qpos0: those that stand still, and those that move
     mujoco = mujoco_module()
     if switched_off:
         return [], []
@@ -83,11 +84,15 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
     mujoco.mj_kinematics(m, d)
     fixed = joined_to(m)[m.geom_bodyid[touching]] == 0
     still, moving = touching[fixed], touching[~fixed]
+
+    # those that have an inside here, by their place in the model's geometry; what the file pairs itself
     solid = moving[np.isin(moving, order) & np.isin(m.geom_type[moving], SOLID)]
     place = {g: k for k, g in enumerate(order)}
     points: dict[int, ContactPoints] = {}  # of every shape, made once
     named = [_ends_of(m, p) for p in range(m.npair)]
     explicit = set(named)
+
+    # every still geom as a surface that the moving ones meet by their points, one force for each
     held: list[tuple[int, int]] = []  # pairs with what stands still on a body that does
     makers: list[Maker] = []
     lost = []
@@ -96,6 +101,7 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
         partners = partners[[_in_order(g, h) not in explicit for h in partners]]
         if not partners.size:
             continue
+        # points say little against a bent shape: as two shapes, where a body carries it
         if m.geom_type[g] in BENT and m.geom_bodyid[g] and g in place:
             held += [(int(g), int(h)) for h in partners]
             continue
@@ -104,9 +110,12 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
             kind = mujoco.mjtGeom(int(m.geom_type[g])).name.removeprefix("mjGEOM_").lower()
             lost.append(idle("contact with the", f" {kind} {_name(m, g)}"))
             continue
+        # friction and softness of each pair, as MuJoCo mixes them
         on = [place[h] for h in partners]
         law = _laws_of_geoms(m, [(int(g), int(h)) for h in partners])
         makers.append(functools.partial(_contact, surface, on, law, points))
+
+    # two shapes on bodies: the file's pairs by laws of their own, the others by those of their geoms
     chosen = [p for p, ends in enumerate(named) if _can_meet(m, ends, place)]
     pairs, masked = [named[p] for p in chosen], _pairs(m, solid, explicit)
     if pairs or masked or held:
@@ -114,9 +123,13 @@ def contacts(m, order: list[int], switched_off: bool) -> tuple[list[Maker], list
         law = law._replace(time=law.time * _of_corners(m, pairs + masked + held))
         geoms = [(place[g], place[h]) for g, h in pairs + masked + held]
         makers.append(functools.partial(_between, geoms, law, MAX_CONTACTS + _overlapping(m)))
+
+    # of two bodies what has no inside here is lost
     without = len(_pairs(m, moving, explicit)) - len(masked)
     if without:
         lost.append(idle("contact between bodies", f" ({without} pairs of geoms)"))
+
+    # the file's other pairs: with a surface that stands still, or lost
     on_ground, left = _pairs_with_the_ground(m, d, [p for p in range(m.npair) if p not in chosen], place, points)
     if left:
         lost.append(idle("contact pairs", f" ({left})"))
@@ -298,6 +311,7 @@ def _by_dimension(condim: np.ndarray, friction: np.ndarray) -> tuple[np.ndarray,
 
 def _surface(m, d, g: int):
     """A geom that does not move as a surface, or None."""
+    # its pose at qpos0, half sizes in m
     centre, R, size, kind = d.geom_xpos[g], d.geom_xmat[g].reshape(3, 3), m.geom_size[g], int(m.geom_type[g])
     if kind == PLANE:
         return surfaces.half_space(R[:, 2], float(R[:, 2] @ centre))
@@ -309,6 +323,8 @@ def _surface(m, d, g: int):
         return surfaces.Cylinder(*(jnp.asarray(x) for x in (centre, R[:, 2], size[0], size[1])))
     if kind == BOX:
         return surfaces.Box(*(jnp.asarray(x) for x in (centre, R, size, 0.0)))
+
+    # heights over a grid along the world's axes; MuJoCo's rows run along y, its columns along x
     if kind == HEIGHTS and np.allclose(R, np.eye(3)):
         k = int(m.geom_dataid[g])
         rows, columns = int(m.hfield_nrow[k]), int(m.hfield_ncol[k])
@@ -342,6 +358,7 @@ def _contact(surface, geoms: list[int], law: _Laws, points: dict[int, ContactPoi
 
 def equalities(m, names, switched_off: bool) -> tuple[list[Maker], list[str]]:
     """Connections, welds and equalities of joints and tendons that start active; the others by name."""
+    # those that start active, by kind
     mujoco = mujoco_module()
     if switched_off:
         return [], []
@@ -353,6 +370,8 @@ def equalities(m, names, switched_off: bool) -> tuple[list[Maker], list[str]]:
         kind = mujoco.mjtEq(int(m.eq_type[e])).name.removeprefix("mjEQ_").lower()
         name = mujoco.mj_id2name(m, mujoco.mjtObj.mjOBJ_EQUALITY, e) or e
         on_bodies = int(m.eq_objtype[e]) == int(mujoco.mjtObj.mjOBJ_BODY)
+
+        # joints and tendons are gathered, so that one force serves all of a kind
         if kind == "joint":
             joint.append(e)
         elif kind == "tendon":
@@ -362,12 +381,15 @@ def equalities(m, names, switched_off: bool) -> tuple[list[Maker], list[str]]:
             else:
                 tendon.append(e)
         elif kind in ("connect", "weld") and on_bodies and _is_met(m, e, kind):
+            # points and poses of two bodies, each a force of its own
             if joined_to(m)[m.eq_obj1id[e]] == joined_to(m)[m.eq_obj2id[e]]:
                 continue  # of what cannot move apart
             make = _connect if kind == "connect" else _weld
             makers.append(functools.partial(make, *_ends(m, e, kind, names.body), _tau(m, e)))
         else:
             lost.append(refused("equality", f" {name!r} ({kind})"))
+
+    # all couplings of joints as one force, those of tendons as one for either kind
     if joint:
         makers.append(functools.partial(_couplings, _coupling_data(m, joint)))
     return makers + mujoco_tendons.couplings(m, tendon, names), lost

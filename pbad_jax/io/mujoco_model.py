@@ -52,14 +52,19 @@ def convert(
         has_control: of every keyframe whether the file gives it one.
         inertials: by body name, to take instead of the model's own.
     """
+    # first what is changed or not read at all
     names = _Names(m)
     switches = _disabled(m)
     driving = left_over.drop_what_drives(m, names)
     unread, in_part = left_over.unread(m, names, "contact" in switches)
+
+    # geoms by body, the model's own or those of a URDF
     if shapes is None:
         geoms, order = _geoms(m)
     else:
         geoms, order = {i: shapes.get(names.mujoco_body(i), []) for i in range(m.nbody)}, []
+
+    # bodies with their joints, and the actuators on them; a URDF's masses replace MuJoCo's copy
     actuators, lost = _actuators(m, names, switches)
     kept = [names.actuator.index(a.name) for a in actuators]
     soft = None if shapes is None else Joint.limit_time_constant  # a URDF says nothing of how soft its limits are
@@ -67,6 +72,8 @@ def convert(
     if inertials is not None:
         own = [inertials[names.mujoco_body(i)] for i in range(1, m.nbody)]
         bodies = [dataclasses.replace(b, **x._asdict()) for b, x in zip(bodies, own)]
+
+    # what else `build_model` takes
     seen, unseen = mujoco_sensors.sensors(m, names, {a.name for a in actuators})
     arguments = {
         "actuators": actuators,
@@ -77,10 +84,14 @@ def convert(
         "sites": mujoco_sites.sites(m, names),
         "sensors": seen,
     }
+
+    # forces that need the finished model
     touch, no_touch = mujoco_forces.contacts(m, order, "contact" in switches)
     tied, untied = mujoco_forces.equalities(m, names, "equality" in switches)
     pulled, unpulled = mujoco_tendons.tendons(m, names, switches)
     wet, dry = mujoco_forces.fluids(m, {"spring", "damper"} <= switches)  # MuJoCo's way of switching it off
+
+    # what would act and is lost, and what is merely not read
     unsupported = driving + untied + dry + unpulled + _unsupported(m, names, switches) + lost + unread
     made = touch + tied + wet + pulled + _passive(m, names, switches)
     return Converted(bodies, arguments, unsupported, _inactive(m, switches) + no_touch + unseen + in_part, [], made)
@@ -173,6 +184,8 @@ def _body(m, i: int, names: _Names, switches: set[str], geoms: list[Geom], soft:
 
 
 def _joint(m, j: int, names: _Names, switches: set[str], soft: float | None) -> Joint:
+    """Joint j of the compiled model; `soft`: s, the time constant of its limits, or None for MuJoCo's."""
+    # its place in q and v; the degrees of freedom of one joint share their numbers
     kind = ("free", "ball", "slide", "hinge")[m.jnt_type[j]]
     scalar = kind in ("slide", "hinge")
     q, v = int(m.jnt_qposadr[j]), int(m.jnt_dofadr[j])
@@ -180,6 +193,8 @@ def _joint(m, j: int, names: _Names, switches: set[str], soft: float | None) -> 
     stiffness = 0.0 if "spring" in switches else float(m.jnt_stiffness[j])
     limited = bool(m.jnt_limited[j]) and kind != "free" and "limit" not in switches
     how_soft = _softness(m, j, v, turns=kind != "slide") if soft is None else {"limit_time_constant": soft}
+
+    # what the file switches off is zero from the start
     return Joint(
         type=kind,
         name=names.joint[j],
@@ -221,13 +236,16 @@ def _effort(m, j: int) -> float | None:
 
 def _actuators(m, names: _Names, switches: set[str]) -> tuple[list[Actuator], list[str]]:
     """Affine actuators on joints, tendons and sites; the others by name and reason."""
+    # which joint each acts on, −1 for tendons and sites
     count = _count(m, "nactuator", m.nu)
     drives, lost = [], []
     on_joint = [int(m.actuator_trnid[a, 0]) if m.actuator_trntype[a] <= 1 else -1 for a in range(count)]
     for a in range(count):
+        # what is not affine is lost
         reason = _why_not(m, a)
         j = on_joint[a]
         force_range = _range(m.actuator_forcelimited[a], m.actuator_forcerange[a])
+        # a bound on the force of the joint is one of its actuator, by the gear, if it has only this one
         if not reason and j >= 0 and m.jnt_type[j] > BALL and m.jnt_actfrclimited[j] and m.actuator_gear[a, 0]:
             bounds = np.sort(m.jnt_actfrcrange[j] / m.actuator_gear[a, 0])
             low, high = (-np.inf, np.inf) if force_range is None else force_range
@@ -237,6 +255,7 @@ def _actuators(m, names: _Names, switches: set[str]) -> tuple[list[Actuator], li
         if reason:
             lost.append(f"actuator {names.actuator[a]!r}: {reason}")
             continue
+        # the rest act: force = gain · u + bias · (1, length, speed), within their ranges
         unclamped = "clampctrl" in switches
         drives.append(
             Actuator(
@@ -291,6 +310,7 @@ def _why_not(m, a: int) -> str:
     def label(enum, value) -> str:
         return enum(int(value)).name.split("_", 1)[1].lower()
 
+    # what it acts on
     if m.actuator_trntype[a] == int(mujoco.mjtTrn.mjTRN_TENDON):
         if mujoco_tendons.why_not(m, int(m.actuator_trnid[a, 0])):
             return refused("transmission", " through a tendon that wraps about shapes")
@@ -299,6 +319,8 @@ def _why_not(m, a: int) -> str:
             return refused("transmission", " through a site of the world, or with a reference")
     elif m.actuator_trntype[a] > 1:
         return refused("transmission", f" through a {label(mujoco.mjtTrn, m.actuator_trntype[a])}")
+
+    # its own state, and how the force follows from that: gain and bias must be affine
     if _dynamics(m, a) not in ("none", "integrator", "filter", "filterexact"):
         return refused("activation dynamics", f" ({_dynamics(m, a)})")
     if m.actuator_gaintype[a] != 0:
@@ -307,6 +329,8 @@ def _why_not(m, a: int) -> str:
         return refused("bias type", f" {label(mujoco.mjtBias, m.actuator_biastype[a])}")
     if m.actuator_plugin[a] >= 0:
         return refused("plugin")
+
+    # what newer versions of MuJoCo give actuators
     for field in ("actuator_delay", "actuator_damping", "actuator_dampingpoly", "actuator_armature"):
         if np.any(getattr(m, field, np.zeros(len(m.actuator_gear)))[a]):
             return refused("an actuator's own", f" {field.removeprefix('actuator_')}")
@@ -378,17 +402,20 @@ def _geoms(m) -> tuple[dict[int, list[Geom]], list[int]]:
 
     Those of groups 3 to 5, which MuJoCo hides by default, get alpha 0. A height field is only a surface.
     """
+    # a mesh is read once, however many geoms show it
     types = {0: "plane", 2: "sphere", 3: "capsule", 4: "ellipsoid", 5: "cylinder", 6: "box", 7: "mesh", 8: "mesh"}
     meshes: dict[int, Mesh] = {}
     out: dict[int, list[Geom]] = {}
     number: dict[int, list[int]] = {}
     for g in range(m.ngeom):
+        # kinds without a shape here, as height fields, have no place in the order
         kind, mesh = types.get(int(m.geom_type[g])), None
         if kind is None:
             continue
         if kind == "mesh":
             k = int(m.geom_dataid[g])
             mesh = meshes[k] = meshes.get(k) or _mesh(m, k)
+        # masks say here whether it touches anything; which pairs do is for mujoco_forces.contacts
         geom = Geom(
             type=kind,
             size=np.zeros(3) if mesh else np.maximum(m.geom_size[g], 0),
@@ -401,6 +428,8 @@ def _geoms(m) -> tuple[dict[int, list[Geom]], list[int]]:
         )
         out.setdefault(int(m.geom_bodyid[g]), []).append(geom)
         number.setdefault(int(m.geom_bodyid[g]), []).append(g)
+
+    # numbers in the order in which build_model lays out the geometry
     return out, [g for b in [*range(1, m.nbody), 0] for g in number.get(b, [])]
 
 

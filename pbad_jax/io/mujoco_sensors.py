@@ -35,10 +35,13 @@ def sensors(m, names, actuators: set[str]) -> tuple[dict[str, Sensor], list[str]
 
 def _sensor(m, names, actuators: set[str], k: int, kind: str) -> Sensor | str:
     """A sensor, or why not."""
+    # kinds that are known, read without delay
     if kind not in KINDS:
         return kind
     if any(np.any(getattr(m, f"sensor_{f}", np.zeros(m.nsensor))[k]) for f in ("delay", "interval")):
         return f"{kind} with a delay"
+
+    # what it is of, and in whose frame; what has no counterpart here is the reason
     target = _target(m, names, int(m.sensor_objtype[k]), int(m.sensor_objid[k]), KINDS[kind][0])
     reference = None
     if int(m.sensor_refid[k]) >= 0:
@@ -49,6 +52,8 @@ def _sensor(m, names, actuators: set[str], k: int, kind: str) -> Sensor | str:
         return f"{kind} of a " + ("tendon that wraps" if KINDS[kind][0] == "tendon" else "camera that moves")
     if KINDS[kind][0] == "actuator" and target not in actuators:
         return f"{kind} of an actuator that is left out"
+
+    # a cutoff clips real and positive numbers, no directions or quaternions
     bounded = word("mjtDataType", m.sensor_datatype[k]) in ("real", "positive") and m.sensor_cutoff[k] > 0
     field = tuple(m.opt.magnetic.tolist())
     return Sensor(kind, target, reference, float(m.sensor_cutoff[k]) if bounded else np.inf, field)

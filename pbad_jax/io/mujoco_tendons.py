@@ -80,6 +80,7 @@ def tendons(m, names, switches: set[str]) -> tuple[list[Maker], list[str]]:
 
 def _laws(m, which: np.ndarray, names, switches: set[str]) -> list[Maker]:
     """Springs with dampers, also of higher degree, limits and dry friction, of either kind of tendons."""
+    # stiffness and damping, each with its terms of second and third degree
     makers: list[Maker] = []
     springs, dampers = float("spring" not in switches), float("damper" not in switches)
     linear = springs * m.tendon_stiffness[which], dampers * m.tendon_damping[which]
@@ -87,11 +88,15 @@ def _laws(m, which: np.ndarray, names, switches: set[str]) -> list[Maker]:
         springs * poly(m, "tendon_stiffnesspoly", m.ntendon)[which],
         dampers * poly(m, "tendon_dampingpoly", m.ntendon)[which],
     )
+
+    # one force for the linear terms, one for the higher ones, along the tendons that have any
     for make, (stiff, damped) in ((tendon_spring, linear), (tendon_polynomial, higher)):
         on = np.c_[stiff, damped].any(axis=1)
         if on.any():
             how = {"stiffness": stiff[on], "rest": m.tendon_lengthspring[which[on]], "damping": damped[on]}
             makers.append(functools.partial(make, tendons=[tendon(m, t, names) for t in which[on]], **how))
+
+    # limits: stiffness inertia/τ'² (mujoco_softness.py), from a margin before the ends on
     on = which[m.tendon_limited[which] != 0]
     if on.size and "limit" not in switches:
         time = spring_time(m, m.tendon_solref_lim[on], m.tendon_solimp_lim[on])
@@ -101,6 +106,8 @@ def _laws(m, which: np.ndarray, names, switches: set[str]) -> list[Maker]:
         how = {"range": bounds, "stiffness": _inertia(m, on) / time**2}
         how |= {name: end[name] for name in ("width", "damping")}
         makers.append(functools.partial(tendon_limit, tendons=[tendon(m, t, names) for t in on], **how))
+
+    # dry friction
     on = which[m.tendon_frictionloss[which] > 0]
     if on.size and "frictionloss" not in switches:
         rows = [tendon(m, t, names) for t in on]

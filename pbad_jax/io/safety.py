@@ -149,10 +149,13 @@ def read_bytes(path: Path, budget: Budget) -> bytes:
         ModelFileError: a folder, a device, unreadable, or too large.
     """
     try:
+        # a device or a pipe could be read for ever, so only regular files are
         info = path.stat()
         if not stat.S_ISREG(info.st_mode):
             kind = "a folder" if stat.S_ISDIR(info.st_mode) else "not a regular file"
             raise ModelFileError(f"{path} is {kind}; give the path of an MJCF or URDF file")
+
+        # the files of one model share the limits, however they include one another
         budget.files += 1
         if budget.files > MAX_FILES:
             raise ModelFileError(f"{path}: the model includes more than {MAX_FILES} files; that is the limit")
@@ -179,6 +182,7 @@ def parse(data: bytes | str, file: str, budget: Budget) -> Node:
     Raises:
         ModelFileError: with file:line.
     """
+    # text is already decoded, whatever encoding it declares
     encoding = None
     if isinstance(data, str):
         encoding = "utf-8"
@@ -187,6 +191,8 @@ def parse(data: bytes | str, file: str, budget: Budget) -> Node:
         raise ModelFileError(f"{file}: more than {MAX_BYTES >> 20} MB of XML; that is the limit for one model")
     if not data.strip():
         raise ModelFileError(f"{file}:1: the file is empty; it needs a <mujoco> or <robot> element")
+
+    # the bare parser, which fetches nothing; document types are refused as they begin
     parser = expat.ParserCreate(encoding)
     builder = _Builder(parser, file, budget)
     parser.StartElementHandler = builder.start
@@ -195,6 +201,7 @@ def parse(data: bytes | str, file: str, budget: Budget) -> Node:
     try:
         parser.Parse(data, True)
     except expat.ExpatError as e:
+        # a file of another kind shows by its first line
         start = data[:40].decode("utf-8", "replace").split("\n")[0]
         hint = "" if builder.root else f" It begins with {start!r}: is this an MJCF or URDF file?"
         raise ModelFileError(
@@ -217,6 +224,8 @@ class _Builder:
         self.stack: list[Node] = []
 
     def start(self, tag: str, attrib: dict[str, str]) -> None:
+        """An element begins: a Node within the limits, hung on the element that is open."""
+        # limits hold while it is being read: a document cannot grow first and be refused later
         node = Node(tag, attrib, self.file, self.parser.CurrentLineNumber)
         self.budget.elements += 1
         if self.budget.elements > MAX_ELEMENTS:
@@ -229,10 +238,14 @@ class _Builder:
                     f"{node.where}: {cut(name)}={cut(value)!r} has {len(value)} characters; the limit "
                     f"is {MAX_ATTRIBUTE}"
                 )
+
+        # MJCF's own <include> is followed elsewhere, within given folders
         if tag.endswith(":include") or _XINCLUDE in attrib.values():
             raise ModelFileError(
                 f"{node.where}: <{cut(tag)}>: XInclude is refused; put the text in place, or use MJCF's <include>"
             )
+
+        # the tree, and the path down to what is open
         if self.stack:
             self.stack[-1].children.append(node)
         else:

@@ -104,14 +104,19 @@ def save_trajectory(path: str | os.PathLike, model: Model, traj: Trajectory, inf
         ...     sorted(np.load(pathlib.Path(folder, "arm.npz")))[:3]
         ['energy', 'iterations', 'metadata']
     """
+    # trajectory and info are of this model and of one another
     check_trajectory(model, traj, "traj")
     q, v, time = (np.asarray(x) for x in (traj.q, traj.v, traj.time))
     more = {k: np.asarray(x) for k, x in as_arrays(traj).items() if k in ALSO}
     _check_fits(model, q, v, time, info, more)
+
+    # energies and body poses of every state, lanes and steps in a row
     lead = q.shape[:-1]
     flat = (time.reshape(-1), q.reshape(-1, model.nq), v.reshape(-1, model.nv))
     kinetic, potential = energies_along(model, *flat)
     position, rotation = _poses(model, jnp.asarray(flat[1], model.dtype))
+
+    # one table of arrays, shaped as the trajectory is
     arrays = {
         "time": time,
         "q": q,
@@ -185,11 +190,15 @@ def _poses(model: Model, q: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _check_fits(model: Model, q: np.ndarray, v: np.ndarray, time: np.ndarray, info: StepInfo, more: dict) -> None:
+    """All arrays have the lanes, steps and sizes that q and the model say."""
+    # q says whether there are lanes, and how many steps
     if q.ndim not in (2, 3) or q.shape[-1] != model.nq:
         raise StateError(
             f"traj.q has shape {q.shape}; model {model.topology.name!r} wants (T, {model.nq}), or (B, T, {model.nq}) "
             "for a batch of lanes"
         )
+
+    # all else must have the same
     lead = q.shape[:-1]
     wanted = {"traj.v": (v, (*lead, model.nv)), "traj.time": (time, lead)}
     wanted |= {f"info.{k}": (np.asarray(getattr(info, k)), lead) for k in ("status", "iterations", "residual")}

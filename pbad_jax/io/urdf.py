@@ -69,17 +69,22 @@ def prepare(root: Node, roots: Roots, *, meshes: bool = True) -> Prepared:
         ModelFileError: with file:line; bad names, references, trees or numbers.
         UnsupportedFeatureError: a document that must be expanded by xacro first.
     """
+    # every word is known or reported; names are unique
     out = Prepared(
         Node("robot", {"name": cut(root.attrib.get("name", ""))}, root.file, root.line), root.attrib.get("name", "")
     )
     _check_words(root, out)
     links = _named(root.all("link"), "link")
     joints = _named(root.all("joint"), "joint")
+
+    # links form trees
     if not links:
         raise ModelFileError(f"{root.where}: the <robot> has no links; is this a xacro file that was not expanded?")
     if len(links) > MAX_BODIES:
         raise ModelFileError(f"{root.where}: {len(links)} links; the limit is {MAX_BODIES}")
     above = _check_tree(links, joints)
+
+    # the copy for MuJoCo: how to compile, links with their inertials, joints
     out.root.children.append(
         Node("mujoco", {}, root.file, root.line, [Node("compiler", dict(_COMPILER), root.file, root.line)])
     )
@@ -89,6 +94,8 @@ def prepare(root: Node, roots: Roots, *, meshes: bool = True) -> Prepared:
         for n, x in links.items()
     ]
     out.root.children += [_joint(n, x, joints, links, out) for n, x in joints.items()]
+
+    # shapes go by another way, straight to the model
     shapes = Shapes(root, roots, out, meshes)
     out.shapes = {name: shapes.of_link(link) for name, link in links.items()}
     shapes.report()
@@ -99,6 +106,7 @@ def prepare(root: Node, roots: Roots, *, meshes: bool = True) -> Prepared:
 
 def _check_words(root: Node, out: Prepared) -> None:
     """Sort every element into known, ignored and unsupported, and check attributes and numbers."""
+    # from the root down, but not into what has no meaning here
     ignored: Counter[str] = Counter()
     stack = [root]
     while stack:
@@ -107,6 +115,7 @@ def _check_words(root: Node, out: Prepared) -> None:
             raise UnsupportedFeatureError(
                 f"{node.where}: <{cut(node.tag)}>: expand the file with xacro first", (f"<{cut(node.tag)}>",)
             )
+        # known children are walked on, ignored ones counted; the rest is unsupported, with the nearest word
         known, others = _CHILDREN.get(node.tag), _IGNORED.get(node.tag, set())
         for child in node.children:
             if known is None or child.tag in known or child.tag.startswith("xacro:"):
@@ -167,6 +176,7 @@ def _end(joint: Node, side: str, links: dict[str, Node]) -> str:
 
 def _check_tree(links: dict[str, Node], joints: dict[str, Node]) -> dict[str, tuple[str, str]]:
     """Parent link and joint of every link, those nearer to a root first; refuses two parents and circles."""
+    # every link hangs on one joint at most
     above: dict[str, tuple[str, str]] = {}
     for name, joint in joints.items():
         parent, child = _end(joint, "parent", links), _end(joint, "child", links)
@@ -176,6 +186,8 @@ def _check_tree(links: dict[str, Node], joints: dict[str, Node]) -> dict[str, tu
                 f"{joints[above[child][1]].line}) and joint {cut(name)!r}. A link hangs on one joint; remove one."
             )
         above[child] = (parent, name)
+
+    # walk up from every link; one that is met again on the way closes a cycle
     done: set[str] = set()
     for link in links:
         path: dict[str, None] = {}
@@ -188,6 +200,8 @@ def _check_tree(links: dict[str, Node], joints: dict[str, Node]) -> dict[str, tu
             path[link] = None
             link = above[link][0]
         done.update(path)
+
+    # how far each is from its root, so that parents come before their children
     depth = {name: 0 for name in links if name not in above}
     for link in links:
         path = {}
@@ -214,6 +228,8 @@ def _strip(node: Node) -> dict[str, str]:
 
 
 def _joint(name: str, node: Node, joints: dict[str, Node], links: dict[str, Node], out: Prepared) -> Node:
+    """The copy of a joint, its type, axis, limits and dynamics checked; what it follows goes into `out`."""
+    # types that are known; MuJoCo has a floating joint in the world only
     kind = node.attrib.get("type", "")
     if kind not in _TYPES:
         raise ModelFileError(
@@ -225,6 +241,8 @@ def _joint(name: str, node: Node, joints: dict[str, Node], links: dict[str, Node
             "link that floats in 'world' can be loaded. Make it a root and pass floating_base=True.",
             (f"floating joint {name!r}",),
         )
+
+    # the attributes that have a meaning, with numbers that a joint of this type can have
     copy = Node("joint", {"name": name, "type": kind}, node.file, node.line)
     for child in node.children:
         keep = {k: v for k, v in child.attrib.items() if k in _ATTRIBUTES.get(child.tag, ())}
@@ -234,11 +252,13 @@ def _joint(name: str, node: Node, joints: dict[str, Node], links: dict[str, Node
             continue
         if child.tag == "axis" and not any(child.vector("xyz", 3, (1, 0, 0))):
             raise ModelFileError(f"{child.where}: axis of joint {cut(name)!r} is zero; it must have a direction")
+        # speeds are not bounded here; damping that would drive is not taken
         if child.tag == "limit":
             _check_limit(child, name, kind)
             keep.pop("velocity", None)
         if child.tag == "dynamics":
             keep |= _dynamics(child, name, out)
+        # to follow another joint is an equality, added when the copy is compiled
         if child.tag == "mimic":
             _mimic(child, name, joints, out)
         elif child.tag in _CHILDREN["joint"]:

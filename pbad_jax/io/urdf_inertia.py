@@ -58,6 +58,7 @@ def _place(joint: Node) -> np.ndarray:
 
 def _inertial(link: Node, out: Prepared) -> Inertial:
     """The checked <inertial> in the link's axes; zeros for links without mass."""
+    # an <inertial> must say its mass; its inertia may be missing, as of a point
     node, name = link.first("inertial"), link.attrib["name"]
     none = Inertial(0.0, np.zeros(3), np.zeros((3, 3)))
     if node is None:
@@ -68,6 +69,8 @@ def _inertial(link: Node, out: Prepared) -> Inertial:
     mass = mass_node.number("value")
     if mass < 0:
         raise ModelFileError(f"{mass_node.where}: mass of link {cut(name)!r} is {mass:g} kg; it must be ≥ 0")
+
+    # a link without mass has no inertia either
     position, turn = pose(node.first("origin"))
     I = np.zeros((3, 3)) if inertia_node is None else _physical(inertia_node, name, turn, out)
     if not mass:
@@ -82,6 +85,7 @@ def _physical(node: Node, name: str, turn: np.ndarray, out: Prepared) -> np.ndar
 
     It is turned here, by the quaternion `turn`, because some versions of MuJoCo forget the rpy of an inertial.
     """
+    # the matrix of the file, turned into the link's axes
     xx, xy, xz, yy, yz, zz = (node.number(k, 0.0) for k in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"))
     R = rotation_numpy(turn)
     I = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
@@ -89,6 +93,8 @@ def _physical(node: Node, name: str, turn: np.ndarray, out: Prepared) -> np.ndar
     if size > 1e100:
         raise ModelFileError(f"{node.where}: inertia of link {cut(name)!r} is {size:g} kg m²; that overflows")
     I = I if np.array_equal(R, np.eye(3)) else R @ I @ R.T
+
+    # A + B ≥ C: this matrix has no negative eigenvalue; such ones are raised, and named beyond rounding
     moment = 0.5 * np.trace(I) * np.eye(3) - I  # ∫ρ r rᵀ, positive semidefinite for a real body
     values, vectors = np.linalg.eigh(moment)
     floor = max(1e-8 * values[2], 1e-11 * size)
@@ -104,9 +110,12 @@ def _note_missing(links, above, moved: list[str], own: dict[str, Inertial], bare
     """Name the joints that move nothing but placeholders, whose motion means little; the links that touch without
     having any mass, which may have been forgotten; and all others that were given a mass or an inertia.
     """
+    # from the leaves up: how many links with a mass each one carries, itself included
     carried = {name: float(name not in bare) for name in links}
     for link, (parent, _) in reversed(above.items()):
         carried[parent] += carried[link]
+
+    # joints that move no mass, links whose mass may be forgotten, and others that got a small one
     given = f"{SHARE * scale.mass:.2g} kg"
     others, points = [], []
     for name in moved:
@@ -120,6 +129,8 @@ def _note_missing(links, above, moved: list[str], own: dict[str, Inertial], bare
             others.append(cut(name))
         elif np.array_equal(own[name].inertia, SHARE * scale.inertia * np.eye(3)):
             points.append(cut(name))
+
+    # of the last two kinds, one line each
     for who, what in ((others, f"no mass: given {given}"), (points, "no inertia: given")):
         if who:
             also = "" if who is points else " and"

@@ -54,6 +54,8 @@ class Shapes:
             self.out.notes.append(f"{len(names)} mesh{'es' * (len(names) > 1)} dropped, {why}: {shown}")
 
     def _geom(self, node: Node, visible: bool, touches: bool) -> Geom | None:
+        """A shape with its pose and colour, or None where there is none that can be read."""
+        # what only touches is not seen: alpha 0
         shape = _shape(node)
         if shape is None:
             return None
@@ -61,9 +63,13 @@ class Shapes:
         rgba = self._colour(node.first("material"))
         colour = rgba if visible else (*rgba[:3], 0.0)
         common = {"position": position, "quaternion": quaternion, "rgba": colour, "touches": touches}
+
+        # a mesh that cannot be read is noted by _mesh
         if shape.tag == "mesh":
             mesh = self._mesh(shape)
             return None if mesh is None else Geom("mesh", mesh=mesh, **common)
+
+        # half sizes here, whole ones in a URDF; radii are the same
         size = {
             "box": lambda: [0.5 * x for x in shape.vector("size", 3, (0, 0, 0))],
             "sphere": lambda: [shape.number("radius"), 0, 0],
