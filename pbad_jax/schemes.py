@@ -190,9 +190,13 @@ def legendre(order: int = 2, *, start: str = "matched") -> Scheme:
         raise OptionError(f"legendre start={start!r}: choose 'matched' or 'linear'")
     if order in _UNSTABLE:
         _warn_once(int(order))
+
+    # the nodes of this step; of the step before its last interior one, seen from the start of this step
     interior = (np.polynomial.legendre.leggauss(int(order) - 2)[0] + 1) / 2 if order > 2 else np.zeros(0)
     nodes = (*interior.tolist(), 1.0)
     history = (interior[-1] if interior.size else 0.0) - 1.0
+
+    # V from D, A from D² (see the header): the column of T_k falls away, and V_k plays no part
     D = _derivative_matrix(np.array([history, 0.0, *nodes]))
     DD = D @ D
     return Scheme(
@@ -260,6 +264,8 @@ class Dirk:
 
 
 def _dirk_tables() -> dict[int, tuple[Row, ...]]:
+    """A by order; see `dirk`."""
+    # the γ that makes order 2, and order 3, L-stable
     g2, g3 = 1 - np.sqrt(0.5), 0.43586652150845899942
     return {
         2: ((g2, 0.0), (1 - g2, g2)),
