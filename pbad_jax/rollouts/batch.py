@@ -143,28 +143,37 @@ def rollout_batch(
 
 def run(model: Model, states: State, controls, n_steps, options, queue, tile, schedule) -> Batch:
     """What rollout_batch describes, whole."""
+    # one model for all lanes or one for each, and states of it, perhaps spread over devices
     check_model(model)
     options = check_options(options, "rollout_batch")
     one = one_of(model)
     check_state(one, states, "states", lanes=True)
     side_by_side, share = states.q.shape[0], share_of(states.q, "states.q")
     devices = 1 if share is None else share.devices
+
+    # those that wait follow those that begin
     if queue is not None:
         check_state(one, queue, "queue", lanes=True)
         if devices > 1:
             raise OptionError("states that are spread over devices take no queue: append it to them, and give a tile")
         states = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), states, queue)
+
+    # what controls each lane, and how many lanes are side by side
     control_of, n_steps = checked_batch(model, states.q.shape[0], controls, n_steps)
     by, lanes = schedule_of(schedule), side_by_side // devices
     if tile is None and options.solver != "lm":
         width = lanes  # their solves are queues (math/queue.py)
     else:
         width = width_of(tile, lanes, scheme_of(options).m * model.nv)
+
+    # one program for every dt and many numbers of steps: there is room for more rows than are made
     dt = jnp.asarray(options.dt, model.dtype)
     room = room_of_many(n_steps, states.q.shape[0], model, states, control_of)
     if control_of.func in (row, shared_row):
         control_of = Partial(control_of.func, padded(*control_of.args, n_steps, room))
     steps = jnp.asarray(n_steps, jnp.int32)
+
+    # run, every device its own lanes, and keep the rows of the steps that were made
     given = placed(share, _with_lanes(model, control_of), model, states, control_of, dt, steps)
     rows, info, ends, work = _rollout(*given, room, without_dt(options), width, by, share)
     if room > n_steps:

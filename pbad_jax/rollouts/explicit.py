@@ -64,6 +64,7 @@ def make_step(dt: float, method: str = "rk4", *, algorithm: str = "auto"):
         >>> float(after.time)
         0.001
     """
+    # dt and names are checked here, what a step is given when it is traced
     default, tableau = step_size(dt), METHODS[one_of(method, tuple(METHODS), "method", OptionError)]
     one_of(algorithm, ALGORITHMS, "algorithm", OptionError)
 
@@ -71,6 +72,8 @@ def make_step(dt: float, method: str = "rk4", *, algorithm: str = "auto"):
     def step(model: Model, state: State, control: jax.Array | None = None, dt=None) -> tuple[State, StepInfo]:
         control = checked(model, state, control)
         h = given_step_size(dt, default, model.dtype)
+
+        # activations act by their mean over the step
         law, a = model.activation, state.activation
         mean = {} if law is None or a is None else {"activation": law.mean(a, control, h)}
 
@@ -78,6 +81,7 @@ def make_step(dt: float, method: str = "rk4", *, algorithm: str = "auto"):
             here = dataclasses.replace(state, q=q, v=v, time=time, **mean)
             return acceleration(model, here, control, algorithm=algorithm)
 
+        # the velocity first and the position with it, or the stages of a Runge–Kutta method
         if tableau is None:
             v = state.v + h * rate(state.q, state.v, state.time)
             q = manifold.retract(model, state.q, h * v)
@@ -114,11 +118,14 @@ def _increment_rate(model: Model, delta: jax.Array, v: jax.Array) -> jax.Array:
 
 def _ended(model: Model, state: State, q: jax.Array, v: jax.Array, h: jax.Array, kept: dict) -> tuple[State, StepInfo]:
     """The state after a step, or the one before it, and how it went."""
+    # how it went: over before it, not finite to begin with, or not finite at its end
     frozen = state.status != Status.CONVERGED
     begun = jnp.all(jnp.isfinite(state.q)) & jnp.all(jnp.isfinite(state.v)) & is_step_size(h)
     well = begun & jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v))
     failed = jnp.where(begun, int(Status.NONFINITE_EVAL), int(Status.NONFINITE_INPUT))
     status = jnp.where(frozen, int(Status.FROZEN), jnp.where(well, int(Status.CONVERGED), failed)).astype(jnp.int8)
+
+    # the new state, or the last good one
     ok = status == Status.CONVERGED
     worst = jnp.argmax(~jnp.isfinite(v)).astype(jnp.int32) if model.nv else jnp.zeros((), jnp.int32)
     q, v = jnp.where(ok, q, state.q), jnp.where(ok, v, state.v)
@@ -127,6 +134,8 @@ def _ended(model: Model, state: State, q: jax.Array, v: jax.Array, h: jax.Array,
     after = dataclasses.replace(
         state, q=q, v=v, **clock, **kept, status=status, history=q, has_history=jnp.zeros_like(ok)
     )
+
+    # an explicit step has nothing to iterate, and keeps no account of work
     nothing, none = jnp.zeros((), model.dtype), jnp.zeros((), jnp.int32)
     return after, StepInfo(
         status=status,

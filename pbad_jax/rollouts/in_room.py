@@ -63,6 +63,7 @@ def programs(options: Options) -> Programs:
     scheme = scheme_of(options)
     step = jax.jit(make_step(options))  # traced once, for its shapes and for the loop
 
+    # empty rows: the shapes of one step, as often as there is room
     @functools.partial(jax.jit, static_argnames="room")
     def rows(model: Model, state: State, control, dt, room: int):
         def one(*given):
@@ -72,6 +73,7 @@ def programs(options: Options) -> Programs:
         shapes = jax.eval_shape(one, model, state, control, dt)
         return jax.tree.map(lambda x: jnp.zeros((room, *x.shape), x.dtype), shapes)
 
+    # the numbers of first and last step are arguments, so one program serves all; it writes in place
     @functools.partial(jax.jit, donate_argnames="rows")
     def steps(model: Model, state: State, rows, controls, dt, first, last):
         def body(k, carry):

@@ -30,8 +30,11 @@ def checked_rollout(model: Model, state: State, controls: Any, n_steps: Any) -> 
 
 def checked_batch(model: Model, lanes: int, controls: Any, n_steps: Any) -> tuple[Partial, int]:
     """Controls as a pytree (model, lane, k, state) -> (nu,), and the number of steps."""
+    # one model for all lanes, or one for each of them
     if lanes_of(model) not in (None, lanes):
         raise ModelError(f"the model is a batch for {lanes_of(model)} lanes, but there are {lanes}, the queue included")
+
+    # nothing, a policy of the lane's own state, or an array with a row a step
     rows = None
     if controls is None:
         control_of = Partial(_nothing)

@@ -66,6 +66,7 @@ def run(
     """
     n, room = states.q.shape[0], rows if room is None else room
 
+    # what a lane does before, in and after a step, as programs that are traced once
     lane = lane_of(model, axes, n, drive, dt, options)
     lanes = lane.programs()
 
@@ -73,23 +74,34 @@ def run(
         return jax.tree.map(lambda x: x[jnp.minimum(lane, n - 1)], (states, carry))
 
     def commit(f: _BatchState) -> _BatchState:
+        # pass by pass, until it is time for a commit
         models, taken = lane.model_of(f.slots.flight.lane), f.slots.flight.lane < n
         slots, passes, used = _until_ready(lanes, in_step, models, axes, taken, f.slots, f.passes, f.used)
+
+        # judge the steps that are solved; one that is made in parts may have more of them to make
         old = slots.flight
         ready = _is_through(lanes, slots) & taken
         ended, stopped, parts, made = jax.vmap(lanes.end)(slots, ready)
         made &= ready
+
+        # write the rows of complete steps; what is sent to place n, past the last lane, is dropped
         place = jnp.where(made & ended.complete, old.lane, n)
         written = jax.tree.map(lambda all, x: all.at[place, old.k].set(x, mode="drop"), f.written, ended.row)
+
+        # retire trajectories that have all their rows, or froze; free slots admit those that wait, in order
         k = old.k + ended.complete
         over = made & ((k >= rows) | stopped)
         free = over | ~taken
         numbers = jnp.where(free, jnp.minimum(f.waiting + jnp.cumsum(free) - 1, n), old.lane).astype(jnp.int32)
+
+        # a slot goes on with the next step, with the first one of a new lane, or with another part
         after = (ended.state, ended.carry)
         going, carried = where(free, first_of(numbers), after)
         next_step = jax.vmap(lanes.begin)(numbers, jnp.where(free, 0, k), going, carried)
         flights = where(made | free, next_step, old._replace(parts=parts))
         fresh = jax.vmap(lanes.seated)(flights, ready | free)
+
+        # how far the queue and the rows are, and the ends of lanes that have retired
         waiting = jnp.minimum(f.waiting + jnp.sum(free), n).astype(jnp.int32)
         last = f.last.at[place].set(old.k, mode="drop")
         gone = jnp.where(over, old.lane, n)
@@ -97,6 +109,7 @@ def run(
         rounds = f.rounds + jnp.any(ready)
         return _BatchState(where(ready | free, fresh, slots), waiting, written, ends, last, passes, rounds, used)
 
+    # all slots are free and nothing is written: the first commit admits the first trajectories
     slots = _all_free(lanes, width, n, *first_of(jnp.full(width, n, jnp.int32)))
     shapes = jax.eval_shape(lanes.end, jax.tree.map(lambda x: x[0], slots), jnp.ones((), bool))[0].row
     written = jax.tree.map(lambda x: jnp.zeros((n, room, *x.shape), x.dtype), shapes)
@@ -104,7 +117,11 @@ def run(
     flight = _BatchState(slots, none, written, (states, carry), last, none, none, jnp.zeros(width, jnp.int32))
     if not room:
         return written, states, carry, (none, none, jnp.ones((), model.dtype))
+
+    # until none waits and no slot is taken
     flight = loops.while_loop(lambda f: (f.waiting < n) | jnp.any(f.slots.flight.lane < n), commit, flight)
+
+    # rows after a frozen step repeat it; busy is the share of iterations that were of use
     written = _filled(flight.written, flight.last, rows, room) if drive.stops else flight.written
     busy = jnp.mean(flight.used.astype(model.dtype)) / jnp.maximum(1, flight.passes)
     return written, *flight.ends, (flight.passes, flight.rounds, busy)
@@ -129,6 +146,7 @@ def _until_ready(lanes: Programs, in_step: bool, models: Model, axes: Any, taken
 
     in_step: until all have solved all of a step.
     """
+    # a pass is one iteration of every slot
     flying, none = jnp.sum(taken), jnp.zeros((), jnp.int32)
     each = jax.vmap(lanes.iterated, (axes, 0, 0))
 
@@ -148,6 +166,8 @@ def _until_ready(lanes: Programs, in_step: bool, models: Model, axes: Any, taken
         def one(c):
             s, wasted, passes, used = c
             after = each(models, slots, s)
+
+            # a slot that has nothing to solve has wasted this pass
             waiting = flying - jnp.sum(after.status == lm.RUNNING)
             return after, (wasted + waiting).astype(jnp.int32), passes + 1, used + (s.status == lm.RUNNING)
 
@@ -161,12 +181,15 @@ def _until_ready(lanes: Programs, in_step: bool, models: Model, axes: Any, taken
         """Stage by stage."""
         slots, wasted, before, used = c
         slots, passes, used = some_solved(slots, before, used)
+
+        # slots whose stage is solved go on with the next one, which counts as a pass of those that wait
         solved = (slots.solve.status != lm.RUNNING) & jax.vmap(lanes.goes_on)(slots)
         on = jax.vmap(lanes.advanced, (axes, 0))(models, slots)  # pyright: ignore[reportArgumentType]
         slots = where(solved, on, slots)
         wasted = wasted + (passes - before + 1) * through(slots)
         return slots, wasted.astype(jnp.int32), passes, used
 
+    # a step in one leg, or in several, one after another
     if lanes.advanced is None:
         return some_solved(slots, passes, used)
     slots, _, passes, used = loops.while_loop(waits, some_on, (slots, none, passes, used))
