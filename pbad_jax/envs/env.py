@@ -88,9 +88,12 @@ class Env:
         Raises:
             TaskError: an action of another shape, params of another model (while tracing).
         """
+        # the action, which may act late, becomes a control
         params, rules = self.checked(params), self.rules
         action = episode.checked_action(rules, params, action)
         state, control = episode.acted(rules, params, state, action)
+
+        # one step of the simulation, and what the task says of it
         step, repeated = make_step(rules.options), rules.repeat > 1
 
         def part(state: EnvState, over) -> EnvState:
@@ -101,6 +104,7 @@ class Env:
             after, info = step(params.model, before, control)
             return episode.judged(rules, params, state, action, control, before, after, info)
 
+        # an action that is repeated ends with its episode
         def body(state: EnvState, _):
             return episode.chosen(state.done, state, part(state, state.done)), None
 
@@ -125,6 +129,7 @@ def axes_of(env: Env, params: Any, lanes: int | None = None) -> Params:
     Raises:
         TaskError: they are no Params, or of another model.
     """
+    # Params of this model: what is compiled in, and the structure of its arrays, must agree
     own, name = env.params, env.task.name
     if not isinstance(params, Params):
         raise TaskError(f"params are {type(params).__name__} {params!r:.60}; wanted Params, as env.params")
@@ -141,6 +146,7 @@ def axes_of(env: Env, params: Any, lanes: int | None = None) -> Params:
             "geometry or keyframes; change only arrays, and make another task for another model"
         )
 
+    # an array is as it is in the task, or has an axis of lanes before that
     def axis(path, x, wanted):
         if jnp.shape(x) == jnp.shape(wanted):
             return None

@@ -50,20 +50,27 @@ class Rules:
 
 def fresh(rules: Rules, params: Params, key: jax.Array, metrics: Metrics | None = None) -> EnvState:
     """The start of an episode; `metrics` go on from those of the last one."""
+    # a start and a goal, each from a key of its own
     task, model = rules.task, params.model
     key, at_start, for_goal = jax.random.split(key, 3)
     sim = task.start(model, at_start)
     check_state(model, sim, f"start of task {task.name!r}: its state")
     goal = task.goal(for_goal)
+
+    # what is seen at the start, as after a step of no action that has moved nothing
     action = jnp.zeros(action_size(task), model.dtype)
     control = jnp.zeros(model.nu, model.dtype)
     dt = jnp.asarray(rules.options.dt, model.dtype)
     moment = Moment(model, sim, sim, action, control, dt, goal)
     obs = observed(task, moment)
+
+    # info has in every step the same entries, terms of the reward among them
     zero, none, no = jnp.zeros((), model.dtype), jnp.zeros((), jnp.int32), jnp.zeros((), bool)
     names = jax.eval_shape(lambda: rewarded(task, moment)[1])
     info = {"final_obs": obs, "status": jnp.zeros((), jnp.int8), "iterations": none, "residual": zero, "substeps": none}
     info |= {name: jnp.zeros((), model.dtype) for name in names}
+
+    # counts of all episodes go on, those of one begin anew; no action is on its way
     metrics = Metrics(none, none, none, none, none, none, zero, none, zero) if metrics is None else metrics
     metrics = metrics._replace(length=none, total=zero)
     late = jnp.zeros((rules.max_delay + 1, *action.shape), model.dtype)
@@ -100,23 +107,30 @@ def judged(
     rules: Rules, params: Params, state: EnvState, action, control, before: State, after: State, info: StepInfo
 ) -> EnvState:
     """What one step of the simulation comes to. One that failed gives no reward, whatever the task says."""
+    # a step that failed is judged without its action, whose NaN would spread
     task, model = rules.task, params.model
     good = after.status == Status.CONVERGED
     sound = jnp.where(good, action, 0.0), jnp.where(good, control, 0.0)
     dt = jnp.asarray(rules.options.dt, model.dtype)
     moment = Moment(model, before, after, *sound, dt, state.goal)
+
+    # what is seen then, in the same form as at the start
     obs = observed(task, moment)
     if obs.shape != state.obs.shape or obs.dtype != state.obs.dtype:
         raise TaskError(
             f"observe of task {task.name!r} gives {obs.dtype} {obs.shape} after a step, but {state.obs.dtype} "
             f"{state.obs.shape} at the start of an episode; it must always be the same"
         )
+
+    # whether the task is over; a step that failed truncates the episode, or terminates it
     reward, terms = rewarded(task, moment)
     ended = jnp.asarray(task.terminated(moment))
     if ended.shape != () or ended.dtype != bool:
         raise TaskError(f"terminated of task {task.name!r} gives {ended.dtype} {ended.shape}; wanted one bool")
     lost = ~good
     cut, over = (lost, ended & good) if rules.failed_step == "truncate" else (jnp.zeros_like(lost), ended | lost)
+
+    # counts, and what is told of the step
     m = state.metrics
     metrics = m._replace(
         failed=m.failed + (lost & (after.status != Status.FROZEN)),
@@ -125,6 +139,8 @@ def judged(
     )
     told = {"final_obs": obs, "status": after.status, "iterations": info.iterations, "residual": info.residual}
     told |= {"substeps": info.substeps}
+
+    # rewards and their terms are summed over all steps of one action
     told |= {name: state.info[name] + jnp.where(good, x, 0.0) for name, x in terms.items()}
     return state._replace(
         sim=after,
@@ -139,11 +155,14 @@ def judged(
 
 def concluded(rules: Rules, params: Params, state: EnvState) -> EnvState:
     """The end of a control step: the time limit, the counts, and where asked for, the start of the next episode."""
+    # one control step more; the time limit truncates
     m = state.metrics
     length, total = m.length + 1, m.total + state.reward
     if rules.time_limit is not None:
         state = state._replace(truncated=state.truncated | (length >= rules.time_limit))
     done = state.done
+
+    # counts, and of the last episode that is over its length and total
     metrics = m._replace(
         steps=m.steps + 1,
         episodes=m.episodes + done,
@@ -153,6 +172,8 @@ def concluded(rules: Rules, params: Params, state: EnvState) -> EnvState:
         last_total=jnp.where(done, total, m.last_total),
     )
     state = state._replace(metrics=metrics)
+
+    # where asked for, the next start, which tells the reward and the end of the episode before it
     if rules.autoreset is None:
         return state
     key, again = jax.random.split(state.key)

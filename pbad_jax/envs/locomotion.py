@@ -130,6 +130,7 @@ def ant(model: Model | None = None, dtype=None, contact_forces: bool = True) -> 
     """Four legs; forward. contact_forces: whether they are seen (78 of 105 numbers)."""
     model = gymnasium_model("ant.xml", model, dtype)
 
+    # contact forces within ±1, seen and paid for
     def felt(m: Moment) -> jax.Array:
         return jnp.clip(sensors.contact_forces(m), -1, 1)
 
@@ -137,9 +138,11 @@ def ant(model: Model | None = None, dtype=None, contact_forces: bool = True) -> 
         parts = [m.sim.q[2:], m.sim.v]
         return jnp.concatenate([*parts, felt(m).reshape(-1)] if contact_forces else parts)
 
+    # neither fallen nor thrown into the air
     def stands(m: Moment) -> jax.Array:
         return (m.sim.q[2] >= 0.2) & (m.sim.q[2] <= 1.0)
 
+    # forward, with little effort and gentle feet
     def reward(m: Moment):
         return summed(
             reward_forward=speed(m),
@@ -156,13 +159,16 @@ def humanoid(model: Model | None = None, dtype=None) -> Task:
     """Two legs, two arms; forward, upright. It sees 348 numbers, inertias and contact forces too."""
     model = gymnasium_model("humanoid.xml", model, dtype)
 
+    # no place in the plane is seen; of bodies inertia, velocity, actuation and contact forces
     def observe(m: Moment) -> jax.Array:
         bodies = [sensors.inertias(m), sensors.velocities(m), sensors.actuation(m)[6:], sensors.contact_forces(m)]
         return jnp.concatenate([m.sim.q[2:], m.sim.v, *(x.reshape(-1) for x in bodies)])
 
+    # neither fallen nor thrown up: the height of the torso, m
     def stands(m: Moment) -> jax.Array:
         return (m.sim.q[2] > 1.0) & (m.sim.q[2] < 2.0)
 
+    # forward is the motion of the centre of mass; contact costs 10 at most
     def reward(m: Moment):
         moved = center_of_mass(m.model, m.sim) - center_of_mass(m.model, m.before)
         return summed(
@@ -179,6 +185,7 @@ def reacher(model: Model | None = None, dtype=None) -> Task:
     """An arm of two links in the plane; its tip to a target that is drawn anew in every episode."""
     model = gymnasium_model("reacher.xml", model, dtype)
 
+    # a target, evenly over a disk of 0.2 m, and the arm near its rest
     def start(model: Model, key: jax.Array) -> State:
         angle, radius, place, speed = jax.random.split(key, 4)
         a = jax.random.uniform(angle, (), model.dtype, -np.pi, np.pi)
@@ -188,6 +195,7 @@ def reacher(model: Model | None = None, dtype=None) -> Task:
         v = jnp.zeros(4, model.dtype).at[:2].set(jax.random.uniform(speed, (2,), model.dtype, -0.005, 0.005))
         return make_state(model, q, v)
 
+    # from the target to the tip, m
     def miss(m: Moment) -> jax.Array:
         tip = sensors.body_position(m.model, m.sim, "fingertip")
         return tip - sensors.body_position(m.model, m.sim, "target")
@@ -196,6 +204,7 @@ def reacher(model: Model | None = None, dtype=None) -> Task:
         q, v = m.sim.q, m.sim.v
         return jnp.concatenate([jnp.cos(q[:2]), jnp.sin(q[:2]), q[2:], v[:2], miss(m)[:2]])
 
+    # distance and effort; 1e-30 keeps the slope finite at the target
     def reward(m: Moment):
         d = miss(m)
         return summed(reward_dist=-jnp.sqrt(jnp.sum(d**2) + 1e-30), reward_ctrl=-effort(m, 1.0))

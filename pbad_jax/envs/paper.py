@@ -50,10 +50,12 @@ def spider(legs: int = 4, contact_forces: bool = False, posture: float = POSTURE
             and under any torques at random it lies on its belly after six steps.
         dtype: of the model.
     """
+    # springs and dampers hold the legs' pose: without them they are limp
     model = presets.spider(legs, hips="balls", dtype=dtype)
     joints = [j.name for j in model.topology.joints if j.type in ("ball", "hinge")]
     model = with_forces(model, pd_drive(model, joints, posture, posture / 10))
 
+    # near that pose and at rest, over the origin
     def start(model: Model, key: jax.Array) -> State:
         q, v = jax.random.split(key)
         noise = jax.random.uniform(q, (model.nq,), model.dtype, -0.05, 0.05)
@@ -65,6 +67,7 @@ def spider(legs: int = 4, contact_forces: bool = False, posture: float = POSTURE
         felt = [jnp.clip(sensors.contact_forces(m), -1, 1).reshape(-1)] if contact_forces else []
         return jnp.concatenate(parts + felt)
 
+    # on its feet: neither low nor thrown up, and not tipped over
     def stands(m: Moment) -> jax.Array:
         up = sensors.rotation(m.model, m.sim, "torso")[2, 2]
         return (m.sim.q[2] > 0.3) & (m.sim.q[2] < 1.5) & (up > 0.3)

@@ -46,6 +46,7 @@ def quadruped(
     Raises:
         TaskError: no file, a model that does not float, a motor without a range. What `load` raises.
     """
+    # a robot that floats, over a ground
     if (path is None) == (model is None):
         raise TaskError("quadruped: give the path of the robot's MJCF file, make('quadruped', path=...), or a model")
     model = load(path, dtype=dtype) if model is None else model
@@ -56,15 +57,19 @@ def quadruped(
         )
     if not any(isinstance(f, Contact) for f in model.forces):
         model = with_forces(model, contact(model))
+
+    # where it begins, and how an action becomes a control
     home = _home(model, keyframe)
     torso, height = model.body_names[root.body], float(home.q[2])
     biggest = vector(fastest, 3, "fastest of the quadruped", TaskError)
     middle, half = _controls(model, home, above_zero(scale, "scale of the quadruped"))
 
+    # the keyframe, each joint a little off
     def start(model: Model, key: jax.Array) -> State:
         return make_state(model, jnp.asarray(home.q, model.dtype).at[7:].add(
             jax.random.uniform(key, (model.nq - 7,), model.dtype, -0.05, 0.05)))  # fmt: skip
 
+    # a command, held for an episode
     def goal(key: jax.Array) -> jax.Array:
         bound = jnp.asarray(biggest, model.dtype)
         return bound * jax.random.uniform(key, (3,), model.dtype, -1.0, 1.0)
@@ -77,10 +82,12 @@ def quadruped(
         R = sensors.rotation(m.model, m.sim, torso)
         return R.T @ m.sim.v[:3], R[2]
 
+    # in the torso's axes and from home, so that place and heading do not matter
     def observe(m: Moment) -> jax.Array:
         joints = m.sim.q[7:] - jnp.asarray(home.q[7:], m.model.dtype)
         return jnp.concatenate([*velocity(m), m.sim.v[3:6], m.goal, joints, m.sim.v[6:], m.action])
 
+    # follow the command, upright, without bouncing, with little action
     def reward(m: Moment):
         v, up = velocity(m)
         along, turning = jnp.sum((v[:2] - m.goal[:2]) ** 2), (m.sim.v[5] - m.goal[2]) ** 2
@@ -92,6 +99,7 @@ def quadruped(
             reward_ctrl=-0.01 * jnp.sum(m.action**2),
         )
 
+    # tipped by more than 60°, or low
     def fallen(m: Moment) -> jax.Array:
         return (velocity(m)[1][2] < 0.5) | (m.sim.q[2] < 0.4 * height)
 

@@ -110,16 +110,21 @@ def unroll(
         >>> rows.action.shape, int(ends.metrics.failed.sum())
         ((8, 5, 1), 0)
     """
+    # what does not fit is named before anything is compiled
     if not isinstance(env, Env):
         raise OptionError(f"unroll: env is {type(env).__name__}; wanted what make() returns")
     lanes = _lanes(env, state)
     length, options = integer(length, "length", 1), env.rules.options
     params = env.checked(params, lanes)
+
+    # how lanes share the machine
     by = schedule_of(schedule)
     model = env.task.model
     share = share_of(state.sim.q, "state.sim.q")
     width = width_of(tile, lanes // (1 if share is None else share.devices), scheme_of(options).m * model.nv)
     dt = jnp.asarray(options.dt, model.dtype)
+
+    # actions instead of a policy go where its parameters would, with an axis of lanes
     asked = policy if callable(policy) else None
     if asked is None:
         policy_params = _actions(env, policy, policy_params, lanes, length)
@@ -198,8 +203,10 @@ def _by_steps(env: Env, policy, policy_params, params: Params, axes: Params, sta
 
 
 def _by_iterations(env: Env, policy, policy_params, params: Params, axes: Params, state: EnvState, dt, length, width):
+    """Every pass is one iteration of all lanes; one whose step is solved is judged, and asks the policy again."""
     rules = env.rules
 
+    # before a step: the policy is asked, unless the last action goes on
     def begin(model, lane, k, sim, f: _Flight):
         own = Params(model, f.delay)
         state = f.state._replace(sim=sim)
@@ -210,6 +217,7 @@ def _by_iterations(env: Env, policy, policy_params, params: Params, axes: Params
             new = episode.chosen(f.part == 0, new, f)
         return new.control, new
 
+    # after it: judge it; a control step is complete at its last repetition, or with the episode
     def end(model, lane, k, before, control, after, info, f: _Flight) -> Ended:
         own = Params(model, f.delay)
         state = f.state._replace(sim=before)
@@ -223,6 +231,7 @@ def _by_iterations(env: Env, policy, policy_params, params: Params, axes: Params
         row = _transition(concluded, f.obs, f.action, f.extras)
         return Ended(over.sim, f._replace(state=over._replace(sim=None), part=part), row, complete)
 
+    # the schedule of rollouts, in which the rest of a lane's EnvState goes with its State
     flight = _at_rest(env, policy, policy_params, params, axes, state)
     model_axes = axes.model if jax.tree.leaves(axes.model) else None
     given = (params.model, model_axes, state.sim, flight, Drive(begin, end, stops=False), dt, length)
