@@ -35,18 +35,25 @@ def slopes(P: jax.Array, soft: jax.Array) -> tuple[jax.Array, jax.Array, jax.Arr
 
     s = (σ, τ) where they are free, not at an end, e = ∂x/∂s = (h_a, −h_b) and M = eᵀe + c² E: how the minimum follows.
     """
+    # where the minimum is, with x = Σ w_i P_i there
     d, n, s = gap(P, soft)
     w = jnp.stack([jnp.ones_like(d), s[0], -jnp.ones_like(d), -s[1]])
     x, one = small_sum(w[:, None] * P, axis=0), jnp.eye(3, dtype=P.dtype)
+
+    # an end does not move on: only what is free follows, by F_k = ∂w/∂s_k ⊗ x + w ⊗ e_k
     free = jnp.abs(s) < 1.0
     e = jnp.where(free[:, None], jnp.stack([P[1], -P[3]]), 0.0)
     turns = jnp.where(free[:, None], jnp.asarray([[0, 1, 0, 0], [0, 0, 0, -1]], P.dtype), 0.0)  # ∂w/∂s
     F = turns[:, :, None] * x[None, None] + jnp.where(free[:, None, None], w[None, :, None] * e[:, None, :], 0.0)
+
+    # M⁻¹ in closed form, its determinant from a cross product, which does not cancel
     (a, b), g, across = small_sum(e * e) + soft, small_sum(e[0] * e[1]), jnp.cross(e[0], e[1])
     determinant = across @ across + soft * (a + b - soft)
     inverse = jnp.stack([jnp.stack([b, -g]), jnp.stack([-g, a])]) / determinant
     lead = small_sum(inverse[:, :, None, None] * F[None], axis=1)  # M⁻¹ F
     follow = small_sum(F[:, :, :, None, None] * lead[:, None, None, :, :], axis=0)
+
+    # the formula; zero where d = 0, which has no direction
     both = w[:, None, None, None] * w[None, None, :, None] * one[None, :, None, :]
     apart = d > 0
     curved = (both - follow - n[:, :, None, None] * n[None, None]) / jnp.where(apart, d, 1.0)

@@ -187,18 +187,24 @@ class _GearPull(NamedTuple):
 
     def load(self, f: Along) -> Load:
         """τ and its derivatives (nv,nv), one block a joint. In the parent's axes g turns: ∂g/∂δ = [g]."""
+        # ∂ℓ/∂δ, of a ball by its rotation vector, and ∂s/∂δ, where the gear turns under the velocity
         s, g = _slots(self.gears.joints), self.g
         v, w, turned = self.v[s.v], self.gears._turn(self.q), g[:, 3:]
         assert f.by_length is not None and f.by_rate is not None
         turn = jnp.where(s.used, self.gears.gear, 0)[:, 3:]
         by_length = jnp.concatenate([g[:, :3], matvec(transpose(rotations.right_jacobian_inverse(w)), turn)], axis=1)
         by_turn = jnp.where(s.in_parent, jnp.cross(v[:, 3:], turned), 0)  # ∂s/∂δ
+
+        # how the force along each gear follows from both
         df_dq = f.by_length[:, None] * jnp.where(s.measured, by_length, 0)
         df_dq = df_dq.at[:, 3:].add(f.by_rate[:, None] * by_turn)
 
+        # of τ = g f the force changes, and g itself where it is in the parent's axes
         by_q, push = g[:, :, None] * df_dq[:, None, :], f.force[:, None, None]
         by_q = by_q.at[:, 3:, 3:].add(jnp.where(s.in_parent[:, :, None], push * rotations.hat(turned), 0))
         by_v = f.by_rate[:, None, None] * g[:, :, None] * g[:, None, :]
+
+        # every joint has a block of its own
         nv = len(self.v)
         zero, block = jnp.zeros((nv, nv), g.dtype), (s.v[:, :, None], s.v[:, None, :])
         tau = zero[0].at[s.v].add(g * f.force[:, None])

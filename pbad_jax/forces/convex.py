@@ -182,6 +182,7 @@ def away(A: Convex, B: Convex, R: jax.Array, t: jax.Array, n: jax.Array) -> jax.
 def gjk(A: Convex, B: Convex, R: jax.Array, t: jax.Array, n: jax.Array) -> tuple[Simplex, jax.Array]:
     """Where two cores that are apart are nearest to one another, from a direction n; and the vector (3,) m between."""
 
+    # the point of A − B that is farthest against v, and the corners that it is made of
     def farthest(v: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         m = -matvec(R.T, v)
         a, b = corner(A, m), corner(B, v)
@@ -189,18 +190,24 @@ def gjk(A: Convex, B: Convex, R: jax.Array, t: jax.Array, n: jax.Array) -> tuple
         return a, b, matvec(R, a + rounding(A, m / length)) + t - b - rounding(B, v / length)
 
     def better(s):
+        # the new point takes a place that is free
         simplex, w, v, _, k = s
         a, b, new = farthest(v)
         slot = (jnp.arange(4) == jnp.argmin(simplex.used))[:, None]
         a, b, after = (jnp.where(slot, x[None], y) for x, y in ((a, simplex.a), (b, simplex.b), (new, w)))
+
+        # the nearest point of the hull, and whether more than rounding can be gained, and something is
         nearer, weights = _nearest(after, simplex.used | slot[:, 0])
         square, scale = small_sum(v * v), jnp.maximum(small_sum(v * v), small_sum(new * new))
         on = square - small_sum(v * new) > 4 * jnp.finfo(v.dtype).eps * scale
         on &= small_sum(nearer * nearer) < square
+
+        # corners without weight are dropped; where nothing is gained all stays as it is
         best = (Simplex(a, b, weights > 0), after, nearer)
         kept = jax.tree.map(lambda x, y: jnp.where(on, x, y), best, (simplex, w, v))
         return *kept, on, k + 1
 
+    # from one point on, as long as something is gained
     a, b, w = farthest(n)
     first = Simplex(jnp.broadcast_to(a, (4, 3)), jnp.broadcast_to(b, (4, 3)), jnp.arange(4) == 0)
     start = (first, jnp.broadcast_to(w, (4, 3)), w, jnp.ones((), bool), 0)
@@ -239,22 +246,29 @@ def _newton(A, B, R, t, found: Simplex, far, moved, n) -> tuple[jax.Array, jax.A
 
     F is the direction of the nearest point v of W. Where all of it moves by w, v moves by w less its part along W.
     """
+    # n as it was found is a number; how it follows R and t comes from the step alone
     given = jax.lax.stop_gradient(n)
 
+    # W: what is between the corners, with what the ellipsoids add to them at n
     def between(n: jax.Array) -> jax.Array:
         shift = t + moved + far * n + matvec(R, rounding(A, -matvec(R.T, n))) - rounding(B, n)
         return matvec(R[None], found.a) + shift[None] - found.b
 
+    # F, the direction of the nearest point; a corner that is there twice counts once
     W = between(given)
     used = found.used & ~_repeated(jax.lax.stop_gradient(W), found.used)
     v, weights = _nearest(W, used)
     length = jnp.sqrt(small_sum(v * v))
     F = v / length
+
+    # M = E − ∂F/∂n: with n W moves by L E − C, and F by the part of that across v and the edges, over |v|
     frozen = jax.lax.stop_gradient
     E = jnp.eye(3, dtype=n.dtype)
     C = matmul(matmul(R, curvature(A, -matvec(R.T, given))), R.T) + curvature(B, given)
     across = _free(frozen(W), frozen(weights), frozen(F)) / length
     M = frozen(E - matmul(across, far * E - C))
+
+    # Newton's step, whose derivative is that of the root; weights of the nearest point there
     n = given + _solve3(M, F - given)
     n = n / jnp.sqrt(small_sum(n * n))
     return n, _nearest(between(n), used, frozen(weights))[1]
@@ -289,10 +303,13 @@ def _nearest(w: jax.Array, used: jax.Array, like: jax.Array | None = None) -> tu
 
     Of every vertex, edge and triangle the nearest point of its plane, if it is inside. `like`: weights that say which.
     """
+    # of every edge: how far along it its line is nearest
     i, j = PAIRS.T
     edge = w[j] - w[i]
     square = small_sum(edge * edge)
     along = -small_sum(w[i] * edge) / jnp.where(square > 0, square, 1.0)
+
+    # of every triangle: the weights of its corners where its plane is nearest, unless it is flat
     p, q, r = TRIPLES.T
     sides = (w[q] - w[p], w[r] - w[p])
     normal = jnp.cross(sides[0], sides[1])
@@ -301,6 +318,8 @@ def _nearest(w: jax.Array, used: jax.Array, like: jax.Array | None = None) -> tu
     flat = area <= (FLAT * jnp.finfo(w.dtype).eps) * longest**2
     parts = jnp.stack([small_sum(normal * jnp.cross(w[x], w[y])) for x, y in ((q, r), (r, p), (p, q))], axis=-1)
     parts = parts / jnp.where(flat, 1.0, area)[:, None]
+
+    # weights (subsets,4) and points of all vertices, edges and triangles
     solid = jnp.concatenate([jnp.ones(4, bool), square > 0, ~flat])
     hot = [jnp.asarray(np.eye(4)[k], w.dtype) for k in (i, j)]
     edges = hot[0] + along[:, None] * (hot[1] - hot[0])
@@ -308,8 +327,10 @@ def _nearest(w: jax.Array, used: jax.Array, like: jax.Array | None = None) -> tu
     rows = jnp.concatenate([jnp.eye(4, dtype=w.dtype), edges, triangles])  # (subsets, 4)
     points = small_sum(rows[:, None, :] * w.T[None])
     if like is None:
+        # of those with positive weights, on points that are used, the nearest
         inside = jnp.all(jnp.where(MEMBER, used[None] & (rows > 0), True), axis=1)
         found = jnp.argmin(jnp.where(inside & solid, small_sum(points * points), jnp.inf))
     else:
+        # the one that these weights belong to
         found = jnp.argmax(jnp.all(MEMBER == (like > 0)[None], axis=1))
     return points[found], rows[found]

@@ -110,20 +110,28 @@ def _telling(corners: np.ndarray, most: int) -> np.ndarray:
     """
     if len(corners) <= most:
         return corners
+
+    # along many directions: how far the whole hull reaches, and which corner does
     ways = _ways()  # (3,WAYS); everything below is (.., corners), so that maxima run along memory
     along = ways.T @ corners.T
     farthest = along.argmax(axis=1)
     whole = np.take_along_axis(along, farthest[:, None], axis=1)[:, 0]
+
+    # the corner that is lacked most, again and again
     chosen = [int(farthest[0])]
     reached = along[:, chosen[0]]
     while len(chosen) < most:
         chosen.append(int(farthest[np.argmax(whole - reached)]))
         reached = np.maximum(reached, along[:, chosen[-1]])
+
+    # also corners far from one another, and these moved: each to the middle of where it is farthest
     tried = [spread(corners, most), corners[chosen]]
     for _ in range(MOVES):
         owner = (ways.T @ tried[-1].T).argmax(axis=1)
         middle = np.stack([ways[:, owner == i].sum(axis=1) for i in range(len(tried[-1]))])
         tried.append(corners[np.unique((middle @ corners.T).argmax(axis=1))])
+
+    # the hull that lacks least in its worst direction
     return min(tried, key=lambda some: np.max(whole - (ways.T @ some.T).max(axis=1)))
 
 

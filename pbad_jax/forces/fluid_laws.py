@@ -129,6 +129,7 @@ def fluid(model: Model, normal: float = 2.0, tangential: float = 1.0, *, bodies=
         >>> wet.forces[-1].length
         Array([1.1, 1.1], dtype=float64)
     """
+    # drag that takes energy, on bodies that exist
     check_model(model)
     c_n = checks.at_least_zero(normal, "normal of fluid", "or it makes energy")
     c_t = checks.at_least_zero(tangential, "tangential of fluid", "or it makes energy")
@@ -136,12 +137,15 @@ def fluid(model: Model, normal: float = 2.0, tangential: float = 1.0, *, bodies=
     wanted = set(t.body_names if bodies is None else bodies)
     for body in wanted:
         checks.known(body, t.body_names, "body of fluid")
+
+    # every rod: its axis and half its length, a capsule's with its caps
     links, u, length = [], [], []
     for i, (kind, body) in enumerate(zip(t.geom_types, t.geom_bodies)):
         if kind not in ("capsule", "cylinder") or body < 0 or t.body_names[body] not in wanted:
             continue
         axis = rotation_numpy(g.quaternion[i])[:, 2]
         half = g.size[i, 1] + (g.size[i, 0] if kind == "capsule" else 0.0)
+        # two Gauss points, and the direction along the rod
         ends = [np.r_[g.position[i] + s * half / np.sqrt(3) * axis, 1.0] for s in (-1, 1)]
         links.append(t.body_link[body])
         u.append(np.stack([*ends, np.r_[axis, 0.0]]))
@@ -206,9 +210,12 @@ def inertia_boxes(model: Model, density: float, viscosity: float, wind=(0.0, 0.0
         >>> aired.forces[-1].wind
         Array([1., 0., 0.], dtype=float64)
     """
+    # a fluid that takes energy
     check_model(model)
     rho = checks.at_least_zero(density, "density of the fluid", "or it makes energy")
     beta = checks.at_least_zero(viscosity, "viscosity of the fluid", "or it makes energy")
+
+    # of every link with mass: the centre, and the principal axes of its second moment about that
     links, u, size = [], [], []
     for l, M in enumerate(checks.of_model(model, "second_moment")):
         if M[3, 3] <= 0:

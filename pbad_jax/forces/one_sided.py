@@ -98,6 +98,7 @@ def led(law: Any, depth: jax.Array, rate: jax.Array, expected: jax.Array, last: 
         last: its tangent.
         follows: () 1/s, by how much the rate follows the depth. mass: (c,) kg or kg m².
     """
+    # y + F(y)/σ = δ + λ/σ: where m comes to rest under λ; the rate follows the depth
     sigma = mass * follows**2
     target = depth + expected_force(law, depth, expected, last) / sigma
 
@@ -107,15 +108,22 @@ def led(law: Any, depth: jax.Array, rate: jax.Array, expected: jax.Array, last: 
     def too_far(y: jax.Array, f: OneSided) -> jax.Array:
         return y + f.force / sigma - target
 
+    # begin just beyond y, or at the expected depth, whichever is nearer: at a root that is y
     y = _from_above(law, depth, rate, target, sigma, follows)
     near = jnp.abs(too_far(expected, law_at(expected))) < jnp.abs(too_far(y, law_at(y)))
     y = jnp.where(near, expected, y)  # as it is at a root, to rounding
+
+    # Newton's method for y
     for _ in range(ITERATIONS):
         f = law_at(y)
         y = y - too_far(y, f) / (1 + (f.by_depth + follows * f.by_rate) / sigma)
     f = law_at(y)
+
+    # the tangent at y, from which the next iterate expects its force
     slope = f.by_depth + follows * f.by_rate
     tangent = Tangent(f.force - slope * y, slope)
+
+    # F(δ) for the residual; for the linear model F(y) + F'(y) (δ − y), and F(y) in the curvature
     here = one_sided(law, depth, rate)
     return OneSided(here.force, f.by_depth, f.by_rate, f.force + slope * (depth - y), f.force, tangent)
 

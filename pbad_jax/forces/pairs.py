@@ -14,12 +14,15 @@ SHARE = 0.05
 
 
 def checked_pairs(model: Model, pairs, maker: str = "body_contact") -> list[tuple[int, int]]:
-    """Pairs of bodies by number."""
+    """Pairs of names as pairs of body numbers; refused are pairs that cannot touch, and what is given twice."""
     out: list[tuple[int, int]] = []
     for pair in pairs:
+        # two bodies by name
         if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
             raise ModelError(f"{maker}: {pair!r:.60} in pairs; each must be two names, ('thigh', 'shin')")
         i, j = (checks.known(name, model.body_names, f"body of {maker}") for name in pair)
+
+        # each pair once, of bodies that joints can move against one another
         if i == j:
             raise ModelError(f"{maker}: body {pair[0]!r} with itself; give two bodies")
         if (i, j) in out or (j, i) in out:

@@ -177,14 +177,19 @@ def checked_path(path: Any, sites: Mapping[str, Site], links: Mapping[str, int],
     """
     if not isinstance(path, tuple) or not path:
         raise ModelError(f"tendon of {what} is {path!r:.60}; wanted a tuple of sites, ('hand', 'wall')")
+
+    # run counts the sites of a branch, which needs two of them
     out, run = [], 0
     for item in path:
+        # a number begins a branch beyond a pulley
         if isinstance(item, numbers.Real) and not isinstance(item, bool):
             out.append(checks.above_zero(item, f"divisor of a pulley in a tendon of {what}"))
             if run == 1:
                 raise ModelError(f"tendon of {what}: a branch has only one site; give it two or more")
             run = 0
             continue
+
+        # a site by name or as it is, on a body of the model or in the world
         site = item
         if isinstance(item, str):
             checks.known(item, sites, f"site in a tendon of {what}")
@@ -196,6 +201,8 @@ def checked_path(path: Any, sites: Mapping[str, Site], links: Mapping[str, int],
         checks.vector(site.position, 3, f"position of a site in a tendon of {what}")
         out.append(site)
         run += 1
+
+    # so does the last branch
     if run < 2:
         raise ModelError(f"tendon of {what}: {'it' if run == len(out) else 'a branch'} has fewer than two sites")
     return tuple(out)

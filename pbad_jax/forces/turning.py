@@ -45,20 +45,25 @@ def turning_friction(
         links: (c,1) of a body on the world, or (c,2) of two.
         at: the instant. last: the duals of the last iterate, where there is a guide.
     """
+    # A_i = −½ [e_i], with the other sign for the other body
     c, bodies = links.shape
     axes = jnp.swapaxes(at.start.T[links][..., :3], -1, -2)  # (c,bodies,3,3), rows e_i
     sign = jnp.asarray([1.0, -1.0], n.dtype)[:bodies]
     A = (-0.5 * sign[None, :, None, None, None] * hat(axes)).reshape(c, 3 * bodies, 3, 3)
+
+    # axes as generalised points (e_i, 0), and ω = Σ A_iᵀ ė_i
     units = jnp.concatenate([jnp.eye(3, dtype=n.dtype), jnp.zeros((3, 1), n.dtype)], axis=1)
     u = jnp.broadcast_to(jnp.tile(units, (bodies, 1)), (c, 3 * bodies, 4))
     of_each = links.repeat(3, axis=1)
     omega = small_sum(matvec(transpose(A), place(at.V, of_each, u)), axis=1)
 
+    # w_n along the normal and w_r across it, each with its own friction
     flat, along = identity_like(n) - n[:, :, None] * n[:, None, :], n[:, None, :]  # along (c,1,3)
     parts = [(matvec(along, omega), along, 0), (matvec(flat, omega), flat, 1)]
     torque, slope, curving, duals = jnp.zeros_like(n), jnp.zeros_like(flat), jnp.zeros_like(n), []
     speed = (law.stick_speed / (LEVER * law.width))[:, None]
     for w, onto, k in parts:
+        # Coulomb's direction and its slope; where a solve is led, those of the primal-dual method
         strength = -law.turning[:, k] * N
         if at.guide is None or last is None:
             direction, bent = smooth_coulomb(w, speed)
@@ -68,8 +73,12 @@ def turning_friction(
             duals.append(dual)
         torque = torque + strength[:, None] * matvec(transpose(onto), direction)
         slope = slope + strength[:, None, None] * matmul(transpose(onto), matmul(bent, onto))
+
+    # F_i = A_i torque, and its slopes A_i (∂torque/∂ω) A_jᵀ
     df_dV = jnp.einsum("ciab,cbd,cjed->ciaje", A, slope, A)
     spread = [matvec(A, x[:, None]) for x in (torque, curving)]
+
+    # links that are known while tracing, or arrays of them
     known, where = ((), of_each) if isinstance(of_each, jax.Array) else (_tuples(of_each), None)
     found = PointForces(known, u, spread[0], None, df_dV, None, spread[1] if duals else None, where)
     return found, (duals[0], duals[1]) if duals else None
