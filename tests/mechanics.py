@@ -13,14 +13,12 @@ from pbad_jax.math.small import matmul
 from pbad_jax.math.spatial import homogeneous, twist_matrix
 from pbad_jax.model import inertia
 from pbad_jax.model.model import Model
-from pbad_jax.stage.equation import evaluate
-from pbad_jax.stage.matrix import newton_matrix
 
 
 def residual_and_matrix(model: Model, start, eq, z: jax.Array, h=1.0, guide=None):
     """(h dt)² r (m·nv,) and (h dt)² J of a stage equation, J as `start.recurrence` has it."""
-    r, terms = evaluate(model, start, eq, z, h, guide)
-    return r, newton_matrix(model, start, eq, terms)
+    r, terms = eq.evaluate(model, start, z, h, guide)
+    return r, eq.matrix(model, start, terms)
 
 
 def joint_acceleration(model: Model, q, v, time, control, recurrence: str = "parallel") -> jax.Array:

@@ -52,6 +52,7 @@ from pbad_jax.model.model import Model
 from pbad_jax.schemes import Scheme
 from pbad_jax.stage import guide as guides
 from pbad_jax.stage.guide import StageGuide
+from pbad_jax.stage.matrix import StageTerms, newton_matrix
 from pbad_jax.stage.seldom import Seldom, either, end_of_step
 from pbad_jax.stage.start import StepStart, instant_at
 
@@ -66,6 +67,29 @@ class StageEquation(NamedTuple):
     accel: tuple[Field | None, Field | None, Field | None]  # dt² A without the unknowns: Y
     rate: tuple[Field | None, Field | None]  # dt V without the unknowns
     impulse: jax.Array | None = None  # (m,) weights of the forces that act once a step; None: they do not
+
+    has_branches = True  # a root far from the start may be another than the one that grows out of it
+    takes_guide = True  # its linear model may be made from duals
+
+    def evaluate(
+        self, model: Model, start: StepStart, z: jax.Array, h: Any = 1.0, guide: StageGuide | None = None
+    ) -> tuple[jax.Array, StageTerms]:
+        """(h dt)² r (m·nv,) at the increments z (m,nq), kg m² or kg, and the StageTerms of its matrix.
+
+        `guide`: on the way to a root; r does not depend on it, its matrix and `beyond` do.
+        """
+        chex.assert_shape(z, (len(self.nodes), model.nq))
+        t = _stage_terms(model, start, self, z, h, guide)
+        return (_pullback(model, start, t, t.A) + t.joint_r).reshape(-1), t
+
+    def matrix(self, model: Model, start: StepStart, t: StageTerms) -> Operator:
+        """(h dt)² J (m·nv, m·nv), kg m² or kg; for the sweeps as they take it, m = 1."""
+        return newton_matrix(model, self.C, self.D, t, start.recurrence)
+
+    def modelled(self, model: Model, start: StepStart, t: StageTerms, r: jax.Array) -> jax.Array:
+        """The residual (m·nv,) that the next linear model has instead of r."""
+        assert t.beyond is not None
+        return r + (_pullback(model, start, t, t.beyond.T) + t.beyond.joint).reshape(-1)
 
 
 class StageFields(NamedTuple):
@@ -111,24 +135,6 @@ def stages(model: Model, start: StepStart, z: jax.Array) -> StageFields:
     f = jax.vmap(lambda T, L_j: transforms.with_screws(model, T, L_j))(start.frames.T[None] + dT, L)
     delta = Field(dT, jax.vmap(lambda z_j: joint_field.difference(model, z_j))(z))
     return StageFields(z, delta, transforms.Frames(*computed_once(*f)))
-
-
-class StageTerms(NamedTuple):
-    """What a residual and its matrix are made of, times dt²; leading axis m."""
-
-    z: jax.Array  # (m,nq)
-    frames: transforms.Frames
-    A: jax.Array  # (m,N,3,4)
-    joint_r: jax.Array  # (m,nv) what the joints add to the residual
-    accel: joint_field.Slopes
-    rate: joint_field.Slopes
-    load: Load  # of every stage, times dt²; derivatives by rates times dt
-    end: Load | None  # the same of what acts once a step, at its end
-    impulse: jax.Array  # (m,) its weights
-    seldom: Seldom  # what of it goes by parts
-    curving: jax.Array  # (m,N,3,4) the field whose product with the curvature of T(q) the matrix has; mostly A
-    beyond: Field | None  # what the next linear model has beside the residual: a field and (m,nv) in the joints
-    duals: tuple  # of the forces, for the next StageGuide
 
 
 def _stage_terms(
@@ -206,26 +212,8 @@ def end_instant(model: Model, start: StepStart, node, st: StageFields, dt) -> In
     )
 
 
-def evaluate(
-    model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h: Any = 1.0, guide: StageGuide | None = None
-) -> tuple[jax.Array, StageTerms]:
-    """(h dt)² r (m·nv,) at the increments z (m,nq), kg m² or kg, and the StageTerms of its matrix.
-
-    `guide`: on the way to a root; r does not depend on it, its matrix and `beyond` do.
-    """
-    chex.assert_shape(z, (len(eq.nodes), model.nq))
-    t = _stage_terms(model, start, eq, z, h, guide)
-    return (_pullback(model, start, t, t.A) + t.joint_r).reshape(-1), t
-
-
 def _pullback(model: Model, start: StepStart, t: StageTerms, A: jax.Array) -> jax.Array:
     return jax.vmap(lambda f, A_i: operator.pullback(model, f, A_i, start.recurrence))(t.frames, A)
-
-
-def modelled(model: Model, start: StepStart, t: StageTerms, r: jax.Array) -> jax.Array:
-    """The residual (m·nv,) that the next linear model has instead of r."""
-    assert t.beyond is not None
-    return r + (_pullback(model, start, t, t.beyond.T) + t.beyond.joint).reshape(-1)
 
 
 def energy(model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h: Any = 1.0) -> jax.Array:

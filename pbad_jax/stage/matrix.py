@@ -1,4 +1,4 @@
-"""The Newton matrix of the stage equation, from the StageTerms of its residual.
+"""The Newton matrix of the stage equation (equation.py), from the StageTerms of its residual.
 
 What forces and armature add in the joints is made once, as JointTerms; then it is laid out dense, or handed to the
 sweeps, which take one stage and no coupling of joints or links (dynamics.instant.coupling).
@@ -15,14 +15,31 @@ from pbad_jax.atom.sweeps import NewtonMatrix
 from pbad_jax.dynamics import point_forces
 from pbad_jax.forces.force import Load
 from pbad_jax.kinematics import joint_field
-from pbad_jax.kinematics.joint_field import Slopes
+from pbad_jax.kinematics.joint_field import Field, Slopes
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import rotations
 from pbad_jax.math.small import identity_like, matmul
 from pbad_jax.model.model import Model
-from pbad_jax.stage.equation import StageEquation, StageTerms
-from pbad_jax.stage.start import StepStart
+from pbad_jax.stage.seldom import Seldom
+
+
+class StageTerms(NamedTuple):
+    """What a residual and its matrix are made of, times dt²; leading axis m."""
+
+    z: jax.Array  # (m,nq)
+    frames: Frames
+    A: jax.Array  # (m,N,3,4)
+    joint_r: jax.Array  # (m,nv) what the joints add to the residual
+    accel: Slopes
+    rate: Slopes
+    load: Load  # of every stage, times dt²; derivatives by rates times dt
+    end: Load | None  # the same of what acts once a step, at its end
+    impulse: jax.Array  # (m,) its weights
+    seldom: Seldom  # what of it goes by parts
+    curving: jax.Array  # (m,N,3,4) the field whose product with the curvature of T(q) the matrix has; mostly A
+    beyond: Field | None  # what the next linear model has beside the residual: a field and (m,nv) in the joints
+    duals: tuple  # of the forces, for the next StageGuide
 
 
 class JointTerms(NamedTuple):
@@ -33,15 +50,15 @@ class JointTerms(NamedTuple):
     full: jax.Array | None  # (m,m,nv,nv); None: nothing couples joints
 
 
-def newton_matrix(model: Model, start: StepStart, eq: StageEquation, t: StageTerms) -> Operator:
-    """(h dt)² J (m·nv, m·nv), kg m² or kg; for the sweeps as they take it, m = 1."""
-    if start.recurrence == "sweeps":
-        return _for_sweeps(model, eq, t)
+def newton_matrix(model: Model, C: jax.Array, D: jax.Array, t: StageTerms, recurrence: str) -> Operator:
+    """(h dt)² J (m·nv, m·nv), kg m² or kg, of the table C, D (m,m); for the sweeps as they take it, m = 1."""
+    if recurrence == "sweeps":
+        return _for_sweeps(model, C[0, 0], D[0, 0], t)
     m, nv = len(t.z), model.nv
-    blocks = _inertial_blocks(model, RECURRENCES[start.recurrence], eq.C, t.frames, t.curving)
+    blocks = _inertial_blocks(model, RECURRENCES[recurrence], C, t.frames, t.curving)
     blocks = blocks + _laid_out(model, _joint_terms(model, t, coupled=True))
     if t.load.point_forces:
-        blocks = blocks - _point_blocks(model, eq.D, t)
+        blocks = blocks - _point_blocks(model, D, t)
     if t.end is not None and t.end.point_forces:
         blocks = blocks.at[:, -1].add(-t.impulse[:, None, None] * _impulse_column(model, t, t.end))
     if t.seldom.slope is not None:
@@ -49,15 +66,15 @@ def newton_matrix(model: Model, start: StepStart, eq: StageEquation, t: StageTer
     return jnp.moveaxis(blocks, 2, 1).reshape(m * nv, m * nv)
 
 
-def _for_sweeps(model: Model, eq: StageEquation, t: StageTerms) -> NewtonMatrix:
+def _for_sweeps(model: Model, c: jax.Array, d: jax.Array, t: StageTerms) -> NewtonMatrix:
     joint = jax.tree.map(lambda x: x[0, 0], _joint_terms(model, t, coupled=False))
     f, load = jax.tree.map(lambda x: x[0], (t.frames, t.load))
-    parts, slopes = list(load.point_forces), point_forces.weighted(load, eq.D[0, 0])
+    parts, slopes = list(load.point_forces), point_forces.weighted(load, d)
     if t.end is not None:
         parts, slopes = parts + list(t.end.point_forces), slopes + point_forces.weighted(t.end, 1.0)
     form = point_forces.total_link_form(model, f, f, parts, slopes)
     diagonal = joint.diagonal.at[tree(model.topology).ball_v].set(0.0) if joint.balls is not None else joint.diagonal
-    return NewtonMatrix(f, eq.C[0, 0], t.curving[0], diagonal, joint.balls, None if form is None else -form)
+    return NewtonMatrix(f, c, t.curving[0], diagonal, joint.balls, None if form is None else -form)
 
 
 # --- joints ----------------------------------------------------------------------------------------------

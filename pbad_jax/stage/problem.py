@@ -1,7 +1,6 @@
 """The stage equations of a step as a problem for the solvers, and the root that they find."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -22,9 +21,9 @@ from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import branch, equation, predictor
 from pbad_jax.stage import guide as guides
 from pbad_jax.stage import start as starts
-from pbad_jax.stage.equation import StageEquation, StageTerms
+from pbad_jax.stage.equation import StageEquation
 from pbad_jax.stage.guide import StageGuide
-from pbad_jax.stage.matrix import newton_matrix
+from pbad_jax.stage.matrix import StageTerms
 from pbad_jax.stage.start import StepStart
 
 LONGEST_TURN = 1.5  # rad that one Newton correction may turn a joint
@@ -50,25 +49,16 @@ class SolverConfig(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class StageProblem:
-    """A solver.problem.Problem: the increments z (m,nq) from q_k at which the equations of m stages vanish.
-
-    `evaluate`, `matrix_of` and `modelled_of` are functions of a module, by default those of the stage equation:
-    (model, start, eq, z, h, guide) -> r, terms; (model, start, eq, terms) -> J; (model, start, terms, r) -> model's r.
-    """
+    """A solver.problem.Problem: the increments z (m,nq) from q_k at which the equations of m stages vanish."""
 
     model: Model
     start: StepStart
-    eq: Any  # what `evaluate` needs beside: a StageEquation
+    eq: Any  # a StageEquation, or another with `dt`, `nodes`, its methods and what it says of itself
     direction: jax.Array  # (m,nv) guess of the displacements at h = 1
     config: SolverConfig = dataclasses.field(metadata=STATIC)
     # of the scheme's table; one stage: its sign is all that is asked
     C: tuple[tuple[float, ...], ...] = dataclasses.field(default=((1.0,),), metadata=STATIC)
     follows_from_zero: bool = dataclasses.field(default=True, metadata=STATIC)
-    evaluate: Callable = dataclasses.field(default=equation.evaluate, metadata=STATIC)
-    matrix_of: Callable = dataclasses.field(default=newton_matrix, metadata=STATIC)
-    modelled_of: Callable | None = dataclasses.field(default=equation.modelled, metadata=STATIC)  # None: no guide
-    # whether a root far from the start may be another than the one that grows out of it
-    has_branches: bool = dataclasses.field(default=True, metadata=STATIC)
 
     @property
     def keeps_matrix(self) -> bool:
@@ -82,7 +72,7 @@ class StageProblem:
 
     def residual(self, x: jax.Array, h, guide: Any = None):
         """(h dt)² r (m·nv,), kg m² or kg, and the terms of its matrix."""
-        return self.evaluate(self.model, self.start, self.eq, x, h, guide)
+        return self.eq.evaluate(self.model, self.start, x, h, guide)
 
     def zeros(self, x: jax.Array):
         """(m·nv,) and (m·nv, m·nv), or what the sweeps take for it."""
@@ -97,7 +87,7 @@ class StageProblem:
     def _is_guided(self) -> bool:
         """Where forces with duals act; an energy is minimised without."""
         newton = self.config.method == "lm" and self.config.objective == "root"
-        return newton and self.modelled_of is not None and guides.has_duals(self.model, self.eq.impulse is not None)
+        return newton and self.eq.takes_guide and guides.has_duals(self.model, self.eq.impulse is not None)
 
     def first_guide(self, old: StageGuide | None = None) -> StageGuide | None:
         """Before the first iterate."""
@@ -113,9 +103,7 @@ class StageProblem:
 
     def modelled(self, terms, r: jax.Array) -> jax.Array:
         """What the linear model has for r."""
-        return (
-            r if self.modelled_of is None or not self._is_guided else self.modelled_of(self.model, self.start, terms, r)
-        )
+        return self.eq.modelled(self.model, self.start, terms, r) if self._is_guided else r
 
     def slope(self, r: jax.Array, delta: jax.Array) -> jax.Array:
         """<C⁻¹ r, δ>: without forces r grows as C ⊗ mass."""
@@ -126,7 +114,7 @@ class StageProblem:
 
     def matrix(self, terms):
         """(h dt)² J."""
-        return self.matrix_of(self.model, self.start, self.eq, terms)
+        return self.eq.matrix(self.model, self.start, terms)
 
     def retract(self, x: jax.Array, delta: jax.Array) -> jax.Array:
         """z ⊕ δ of m increments, (m,nq) and (m·nv,)."""
@@ -193,13 +181,13 @@ class StageProblem:
         """Whether the rates alone turn a joint far, or the root is approached by smaller h; not asked of contact, whose
         guide leads its own way, nor where there is no smaller h to go by.
         """
-        if self._is_guided or not self.has_branches or not self.follows_from_zero:
+        if self._is_guided or not self.eq.has_branches or not self.follows_from_zero:
             return jnp.zeros((), bool)
         return on_the_way | (self._guessed_turn() > branch.LARGE_TURN)
 
     def is_suspect(self, x: jax.Array, J) -> jax.Array:
         """Whether a joint has turned far, or J is soft along the way: half of what inertia alone would be, or less."""
-        if not self.has_branches:
+        if not self.eq.has_branches:
             return jnp.zeros((), bool)
         moved = predictor.displacements(self.model, x)
         delta = moved.reshape(-1)

@@ -51,15 +51,6 @@ def is_closed_by_one(model: Model, scheme: Scheme) -> bool:
     return scheme.m > 1 and bool(acting(model, "step"))
 
 
-class ClosingEquation(NamedTuple):
-    """What the closing impulse is made of beside the end of the step; one node, as in a StageEquation."""
-
-    dt: jax.Array
-    nodes: jax.Array  # (1,)
-    impulse: jax.Array  # (1,)
-    mass: jax.Array  # (nv,nv) M̂
-
-
 class ClosingTerms(NamedTuple):
     """What its residual and its matrix are made of: the forces' Load one step further, times (h dt)²."""
 
@@ -69,6 +60,40 @@ class ClosingTerms(NamedTuple):
     load: Load
     seldom: Seldom  # what of it goes by parts, at the levers of the step's end
     duals: tuple
+
+
+class ClosingEquation(NamedTuple):
+    """What the closing impulse is made of beside the end of the step; one node, as in a StageEquation."""
+
+    dt: jax.Array
+    nodes: jax.Array  # (1,)
+    impulse: jax.Array  # (1,)
+    mass: jax.Array  # (nv,nv) M̂
+
+    has_branches = False
+    takes_guide = True
+
+    def evaluate(self, model: Model, start: StepStart, z: jax.Array, h: Any, guide: StageGuide | None = None):
+        """h dt (M̂ (v⁺ − v⁻) − SHARE h dt F) (nv,), F at the levers of the step's end, and the ClosingTerms."""
+        dt, st = h * self.dt, equation.stages(model, start, z)
+        here = jax.tree.map(lambda x: x[None], start.frames)
+        load, rare = equation.end_terms(model, start, 1.0, st, here, dt, guide)
+        force = generalised_force(model, start.frames, load, rare.field, recurrence=start.recurrence)
+        change = _change(model, start, dt, z)
+        terms = ClosingTerms(z, change, st.frames, load, rare, load.dual)
+        return self.mass @ _gained(model, change) - SHARE * force, terms
+
+    def matrix(self, model: Model, start: StepStart, t: ClosingTerms) -> jax.Array:
+        """M̂ − SHARE dt² ∂F/∂δ, all by z ⊕ δ."""
+        there = jax.tree.map(lambda x: x[0], t.frames)
+        J = _by_increment(model, self.mass, t.change) - SHARE * _slope(model, start.frames, there, t.load, t.z[0])
+        return J if t.seldom.slope is None else J - SHARE * t.seldom.slope[0]
+
+    def modelled(self, model: Model, start: StepStart, t: ClosingTerms, r: jax.Array) -> jax.Array:
+        """The residual (nv,) that the next linear model has instead of r."""
+        field = field_beyond(t.load, model.topology.n_links, "modelled")
+        more = t.load._replace(field=field, tau=t.load.modelled_tau, point_forces=())
+        return r - SHARE * generalised_force(model, start.frames, more, t.seldom.modelled, recurrence=start.recurrence)
 
 
 def divided(impulse: jax.Array) -> jax.Array:
@@ -87,9 +112,8 @@ def after_closing_impulse(problem: StageProblem, found: StepResult, st: StageFie
     guess = dt * _guess(model, start, eq, equation.end_load(model, problem.start, 1.0, st, dt), problem.start.v)
     once = dataclasses.replace(model, forces=tuple(acting(model, "step")))
     newton = problem.config._replace(method="lm", objective="root", condition=False)
-    functions = {"evaluate": _evaluate, "matrix_of": _matrix, "modelled_of": _modelled, "has_branches": False}
     near = None if start.near is None else tuple(x for x, f in zip(start.near, model.forces) if acts_at(f) == "step")
-    closing = StageProblem(once, dataclasses.replace(start, near=near), eq, guess[None], newton, **functions)
+    closing = StageProblem(once, dataclasses.replace(start, near=near), eq, guess[None], newton)
     ended, z = solve(closing, jnp.where(good, jnp.int8(lm.RUNNING), found.status), known)
     v = start.v + _gained(model, _change(model, start, dt, z)) / dt
     work = found.work
@@ -168,31 +192,6 @@ def _change(model: Model, start: StepStart, dt, z: jax.Array) -> jax.Array:
 def _gained(model: Model, change: jax.Array) -> jax.Array:
     """dt (v⁺ − v⁻), (nv,)."""
     return manifold.difference(model, manifold.identity_increment(model), change)
-
-
-def _evaluate(model: Model, start: StepStart, eq: ClosingEquation, z: jax.Array, h: Any, guide: StageGuide | None):
-    """h dt (M̂ (v⁺ − v⁻) − SHARE h dt F) (nv,), F at the levers of the step's end, and the ClosingTerms."""
-    dt, st = h * eq.dt, equation.stages(model, start, z)
-    here = jax.tree.map(lambda x: x[None], start.frames)
-    load, rare = equation.end_terms(model, start, 1.0, st, here, dt, guide)
-    force = generalised_force(model, start.frames, load, rare.field, recurrence=start.recurrence)
-    change = _change(model, start, dt, z)
-    terms = ClosingTerms(z, change, st.frames, load, rare, load.dual)
-    return eq.mass @ _gained(model, change) - SHARE * force, terms
-
-
-def _matrix(model: Model, start: StepStart, eq: ClosingEquation, t: ClosingTerms) -> jax.Array:
-    """M̂ − SHARE dt² ∂F/∂δ, all by z ⊕ δ."""
-    there = jax.tree.map(lambda x: x[0], t.frames)
-    J = _by_increment(model, eq.mass, t.change) - SHARE * _slope(model, start.frames, there, t.load, t.z[0])
-    return J if t.seldom.slope is None else J - SHARE * t.seldom.slope[0]
-
-
-def _modelled(model: Model, start: StepStart, t: ClosingTerms, r: jax.Array) -> jax.Array:
-    """The residual (nv,) that the next linear model has instead of r."""
-    field = field_beyond(t.load, model.topology.n_links, "modelled")
-    more = t.load._replace(field=field, tau=t.load.modelled_tau, point_forces=())
-    return r - SHARE * generalised_force(model, start.frames, more, t.seldom.modelled, recurrence=start.recurrence)
 
 
 def _power(model: Model, start: StepStart, dt, st: StageFields, v: jax.Array, which: tuple[int, ...]) -> jax.Array:

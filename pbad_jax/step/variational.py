@@ -38,6 +38,23 @@ class MomentumEquation(NamedTuple):
     momentum: jax.Array  # (nv,) p_k
     tau: jax.Array  # (nv,) τ_k
 
+    has_branches = True
+    takes_guide = False
+
+    def evaluate(self, model: Model, start: StepStart, z: jax.Array, h, guide: None = None):
+        """(nv,) of p_k = ..., times h dt, and z, which its matrix is made of."""
+        del guide
+        delta = jax.tree.map(lambda x: x[0], equation.stages(model, start, z).delta)
+        known = h * self.dt * self.momentum + 0.5 * (h * self.dt) ** 2 * self.tau
+        identity = manifold.identity_increment(model)
+        return _tested_at(model, start.frames, identity, delta, start.recurrence) - known, z
+
+    def matrix(self, model: Model, start: StepStart, z: jax.Array) -> jax.Array:
+        """Of the residual's derivative by z ⊕ δ, (nv,nv)."""
+        f = jax.tree.map(lambda x: x[0], equation.stages(model, start, z).frames)
+        mixed = operator.RECURRENCES[start.recurrence].mixed_hess(model, start.frames, f)
+        return mixed + _joint_matrix(model, z)
+
 
 def step(
     model: Model, scheme: Variational, config: SolverConfig, dt, start: StepStart, state: State, status, known=None
@@ -64,8 +81,7 @@ def begin(
 def problem(model: Model, scheme: Variational, config: SolverConfig, start: StepStart, leg: Leg) -> StageProblem:
     """p_k = ... as a square system."""
     del scheme
-    start, how = impulse.after(start, leg.memory), {"evaluate": _evaluate, "matrix_of": _matrix, "modelled_of": None}
-    return StageProblem(model, start, leg.eq, leg.direction, config, **how)
+    return StageProblem(model, impulse.after(start, leg.memory), leg.eq, leg.direction, config)
 
 
 def end(
@@ -105,22 +121,6 @@ def _tested_at(model: Model, f: Frames, z: jax.Array, delta: Field, recurrence: 
     """<∂T/∂q at frames f and increment z, ΔT M> and the joints' part, (nv,)."""
     r = operator.pullback(model, f, matmul(delta.T, model.second_moment), recurrence)
     return r + model.armature * joint_field.pullback(model, z, delta.joint)
-
-
-def _evaluate(model: Model, start: StepStart, eq: MomentumEquation, z: jax.Array, h, guide: None):
-    """(nv,) of p_k = ..., times h dt, and z, which its matrix is made of."""
-    del guide
-    delta = jax.tree.map(lambda x: x[0], equation.stages(model, start, z).delta)
-    known = h * eq.dt * eq.momentum + 0.5 * (h * eq.dt) ** 2 * eq.tau
-    identity = manifold.identity_increment(model)
-    return _tested_at(model, start.frames, identity, delta, start.recurrence) - known, z
-
-
-def _matrix(model: Model, start: StepStart, eq: MomentumEquation, z: jax.Array) -> jax.Array:
-    del eq
-    f = jax.tree.map(lambda x: x[0], equation.stages(model, start, z).frames)
-    mixed = operator.RECURRENCES[start.recurrence].mixed_hess(model, start.frames, f)
-    return mixed + _joint_matrix(model, z)
 
 
 def _joint_matrix(model: Model, z: jax.Array) -> jax.Array:

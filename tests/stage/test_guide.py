@@ -16,7 +16,6 @@ from pbad_jax.kinematics import manifold
 from pbad_jax.math.rotations import hat
 from pbad_jax.stage import equation
 from pbad_jax.stage import guide as guides
-from pbad_jax.stage.matrix import newton_matrix
 from pbad_jax.stage.problem import problem_of
 from pbad_jax.stage.start import step_start
 from pbad_jax.step.options import resolve, scheme_of
@@ -49,11 +48,11 @@ def evaluations(model, scheme, state, z, move, recurrence="parallel"):
     guide, one = first(model, start, scheme.m), jnp.ones((), model.dtype)
 
     def led(guide):
-        r, t = equation.evaluate(model, start, eq, z, 1.0, guide)
-        return r, equation.modelled(model, start, t, r), newton_matrix(model, start, eq, t), t
+        r, t = eq.evaluate(model, start, z, 1.0, guide)
+        return r, eq.modelled(model, start, t, r), eq.matrix(model, start, t), t
 
-    r, t = equation.evaluate(model, start, eq, z)
-    out = [(r, r, newton_matrix(model, start, eq, t)), led(guide)[:3]]
+    r, t = eq.evaluate(model, start, z)
+    out = [(r, r, eq.matrix(model, start, t)), led(guide)[:3]]
     guide = following(model, guide, led(guide)[3], move, 0.3 * one)
     out.append(led(guide)[:3])
     rest = jax.lax.fori_loop(0, 8, lambda _, g: following(model, g, led(g)[3], jnp.zeros_like(move), one), guide)
@@ -131,9 +130,9 @@ def by(model, scheme, state, z, recurrence):
     start = step_start(model, state, jnp.zeros(model.nu, model.dtype), recurrence)
     eq = equation.collocation(model, scheme, jnp.asarray(DT, model.dtype), start, None)
     guide = first(model, start, scheme.m)
-    r, t = equation.evaluate(model, start, eq, z, 1.0, guide)
+    r, t = eq.evaluate(model, start, z, 1.0, guide)
     dense = start.mass if recurrence != "sweeps" else None
-    return r, equation.modelled(model, start, t, r), guide.free.inertia, guide.free.links, dense
+    return r, eq.modelled(model, start, t, r), guide.free.inertia, guide.free.links, dense
 
 
 @pytest.mark.slow
