@@ -10,20 +10,20 @@ import jax.numpy as jnp
 from helpers import DTYPE
 
 from pbad_jax.math.batched import CholeskyFactor
-from pbad_jax.solver import dense
 from pbad_jax.solver import levenberg_marquardt as lm
+from pbad_jax.solver.dense import DenseMetric
 
 
-def metric_of(factor) -> CholeskyFactor:
+def metric_of(factor) -> DenseMetric:
     """Lengths in the metric of a factor."""
     factor = jnp.asarray(factor, DTYPE)
-    return CholeskyFactor(factor, jnp.linalg.inv(factor))
+    return DenseMetric(CholeskyFactor(factor, jnp.linalg.inv(factor)))
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["metric", "max_correction", "data"],
-    meta_fields=["evaluate", "jacobian", "plus", "first", "guided", "suspect", "follows_from_zero", "keeps_matrix"],
+    meta_fields=["evaluate", "jacobian", "plus", "first", "guided", "follows_from_zero"],
 )
 @dataclasses.dataclass(frozen=True)
 class Toy:
@@ -34,14 +34,12 @@ class Toy:
     """
 
     evaluate: Callable
-    metric: CholeskyFactor
+    metric: DenseMetric
     jacobian: Callable = lambda terms: terms
     plus: Callable = lambda x, delta: x + delta
     first: Callable | None = None
     guided: tuple[Callable, Callable] | None = None
-    suspect: Callable = lambda x: jnp.zeros((), bool)
     follows_from_zero: bool = True
-    keeps_matrix: bool = False
     max_correction: Any = dataclasses.field(default_factory=lambda: jnp.full(1, jnp.inf, DTYPE))
     data: tuple = ()
 
@@ -69,9 +67,6 @@ class Toy:
     def modelled(self, terms, r):
         return r
 
-    def slope(self, r, delta):
-        return r @ delta
-
     def matrix(self, terms):
         return self.jacobian(terms if self.guided is None else terms[0])
 
@@ -80,15 +75,6 @@ class Toy:
 
     def solve(self, J, b):
         return jnp.linalg.solve(J, b)
-
-    def damped(self, J, r, damping):
-        return dense.damped(self.metric, J, r, damping)
-
-    def norm(self, r):
-        return dense.norm(self.metric, r)
-
-    def length(self, delta):
-        return dense.length(self.metric, delta)
 
     def way(self, x):
         return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(x)))
@@ -103,13 +89,7 @@ class Toy:
     def goes_far(self):
         return jnp.ones((), bool)
 
-    def is_suspect(self, x, J):
-        return self.suspect(x)
-
-    def has_roots_nearby(self, on_the_way):
-        return jnp.zeros((), bool)
-
-    def is_on_branch(self, x, J):
+    def is_on_branch(self, x, J, asked, leaps, on_the_way):
         return jnp.ones((), bool)
 
 

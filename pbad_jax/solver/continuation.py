@@ -21,7 +21,6 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.errors import Status
-from pbad_jax.math.batched import cond_if_any
 from pbad_jax.math.queue import run_until_done
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.solver.problem import Problem
@@ -141,17 +140,9 @@ def _next_attempt(problem: Problem, settings: lm.Settings, s: State) -> State:
 
 def _judged(problem: Problem, s: State, attempt: lm.SolveState) -> lm.SolveState:
     """BRANCH instead of CONVERGED where the root is not on the branch that starts at h = 0."""
-    found = (attempt.status == Status.CONVERGED) & (s.status == lm.RUNNING) & problem.is_suspect(attempt.x, attempt.J)
-    on_branch = lambda problem, x, J: problem.is_on_branch(x, J)  # noqa: E731
-    good = cond_if_any(found, _yes, on_branch, problem, attempt.x, attempt.J, takes_long=True)
-    on_the_way = (s.h_done > 0) | (s.h < 1)
-    leapt = (attempt.status == Status.CONVERGED) & attempt.leaps & problem.has_roots_nearby(on_the_way)
-    return attempt._replace(status=jnp.where((found & ~good) | leapt, jnp.int8(Status.BRANCH), attempt.status))
-
-
-def _yes(problem, x, J) -> jax.Array:
-    del problem, x, J
-    return jnp.ones((), bool)
+    found = (attempt.status == Status.CONVERGED) & (s.status == lm.RUNNING)
+    good = problem.is_on_branch(attempt.x, attempt.J, found, attempt.leaps, (s.h_done > 0) | (s.h < 1))
+    return attempt._replace(status=jnp.where(found & ~good, jnp.int8(Status.BRANCH), attempt.status))
 
 
 def of_one_attempt(problem: Problem, attempt: lm.SolveState) -> State:

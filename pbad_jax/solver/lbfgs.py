@@ -14,6 +14,7 @@ import optax
 
 from pbad_jax.errors import Status
 from pbad_jax.math import loops
+from pbad_jax.solver.dense import DenseMetric
 from pbad_jax.solver.levenberg_marquardt import RUNNING, Settings, SolveState
 from pbad_jax.solver.problem import Problem
 
@@ -45,10 +46,11 @@ def solve(problem: Problem, settings: Settings, *, status: jax.Array | int) -> S
     would correct at the end.
     """
     # whitened coordinates: x is the first guess ⊕ L⁻ᵀ y
-    origin = problem.guess(None, 0.0, 1.0)
+    origin, metric = problem.guess(None, 0.0, 1.0), problem.metric
+    assert isinstance(metric, DenseMetric)
 
     def point(y):
-        delta = problem.unwhiten(y)
+        delta = metric.unwhiten(y)
         return problem.retract(origin, delta), delta
 
     # the energy, of which r is the gradient, or ½‖L⁻¹ r‖², whose gradient is Jᵀ L⁻ᵀ L⁻¹ r
@@ -57,10 +59,10 @@ def solve(problem: Problem, settings: Settings, *, status: jax.Array | int) -> S
         r, terms = problem.residual(x, 1.0)
         value = problem.merit(x, 1.0)
         if value is not None:
-            return value, problem.whiten(problem.in_chart(r, delta))
-        white = problem.whiten(r)
-        slope = problem.matrix(terms).T @ problem.unwhiten(white)
-        return 0.5 * white @ white, problem.whiten(problem.in_chart(slope, delta))
+            return value, metric.whiten(problem.in_chart(r, delta))
+        white = metric.whiten(r)
+        slope = problem.matrix(terms).T @ metric.unwhiten(white)
+        return 0.5 * white @ white, metric.whiten(problem.in_chart(slope, delta))
 
     # it ends where the norm of r is within the tolerance, or within a fraction of the way
     def limit(x):
@@ -70,7 +72,7 @@ def solve(problem: Problem, settings: Settings, *, status: jax.Array | int) -> S
         """The norm over its limit."""
         x, _ = point(y)
         of_energy = problem.merit(x, 1.0) is not None
-        norm = problem.norm(problem.residual(x, 1.0)[0]) if of_energy else jnp.sqrt(2.0 * value)
+        norm = metric.norm(problem.residual(x, 1.0)[0]) if of_energy else jnp.sqrt(2.0 * value)
         return jnp.where(norm == 0, 0.0, norm / limit(x))
 
     # minimise from the first guess, y = 0
@@ -94,7 +96,7 @@ def solve(problem: Problem, settings: Settings, *, status: jax.Array | int) -> S
         merit=found.value,
         trial=x,
         newton=newton,
-        length=problem.length(newton),
+        length=metric.length(newton),
         damping=zero,
         guide=None,
         step=newton,

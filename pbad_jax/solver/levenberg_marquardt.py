@@ -67,12 +67,14 @@ class Settings(NamedTuple):
     """When to stop: the norm to reach, and how many iterations at most.
 
     relative: the norm to reach as a fraction of the way, if that is more. rounding: of the unknowns, in the same unit.
+    keeps_matrix: whether the matrix of the root is wanted in any case.
     """
 
     tolerance: jax.Array | float
     max_iterations: int
     relative: float = 0.0
     rounding: jax.Array | float = 0.0
+    keeps_matrix: bool = False
 
 
 class SolveState(NamedTuple):
@@ -152,7 +154,7 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
     # the residual alone judges the trial; a matrix is made where the solve goes on from there
     t = _evaluate_trial(problem, h, settings, s)
     first = s.iterations < 0  # a guess that is a root to the bit needs a matrix too: its branch is told by it
-    wanted = t.better & (problem.keeps_matrix | first | ~_is_root(settings, s, t, t.better))
+    wanted = t.better & (settings.keeps_matrix | first | ~_is_root(settings, s, t, t.better))
     J, finite = _matrix(problem, s, t, wanted)
 
     # accept or reject: λ follows from that, and whether the solve ends, and how
@@ -173,10 +175,10 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
     # Newton's correction there, or the damped one, and as much of it as the trust allows
     model_r = r if s.guide is None else t.model_r
     newton = _correction(problem, s, J, model_r, damping)
-    length = problem.length(newton)
+    length = problem.metric.length(newton)
     trust = s.trust if s.guide is None else _next_trust(problem, s, t)
     step = _bounded(problem, newton, jnp.sqrt(trust))
-    slope, trial = problem.slope(model_r, step), problem.retract(x, step)
+    slope, trial = problem.metric.slope(model_r, step), problem.retract(x, step)
 
     # what the next call evaluates, and what it judges that by
     after = s._replace(
@@ -204,7 +206,7 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
     else:
         # the next linear model from new duals; the same trial with λ = 1 where Newton's step leads up
         after = after._replace(guide=problem.next_guide(s.guide, t.terms, step, trust))
-        after = _once_more(s, after, (problem.slope(model_r, newton) >= 0) & ~s.again)
+        after = _once_more(s, after, (problem.metric.slope(model_r, newton) >= 0) & ~s.again)
 
     # a finished solve stays as it is
     return jax.tree.map(lambda new, old: jnp.where(s.status == RUNNING, new, old), after, s)
@@ -235,7 +237,7 @@ def _evaluate_trial(problem: Problem, h, settings: Settings, s: SolveState) -> _
     """The residual at the trial, what else its judgement needs, and whether it is better than the point before."""
     # the residual, its norm, and the residual of the linear model, which duals make another one
     r, terms = problem.residual(s.trial, h, s.guide)
-    norm, merit, model_r = problem.norm(r), problem.merit(s.trial, h), problem.modelled(terms, r)
+    norm, merit, model_r = problem.metric.norm(r), problem.merit(s.trial, h), problem.modelled(terms, r)
     first, finite = s.iterations < 0, jnp.isfinite(norm)
 
     # where a whole Newton correction within the tolerance led here, r is no more than rounding
@@ -243,12 +245,12 @@ def _evaluate_trial(problem: Problem, h, settings: Settings, s: SolveState) -> _
     tiny = (s.length <= limit) & (s.damping == 0)
     if s.guide is not None:
         # a guided solve takes what is finite; that correction counts only where model and residual agree
-        beyond = problem.norm(model_r - r)
+        beyond = problem.metric.norm(model_r - r)
         tiny &= beyond <= ROUNDING * limit
         return _Trial(r, terms, model_r, norm, limit, norm, finite, finite & jnp.isfinite(beyond), tiny)
     if merit is None:
         # better is lower, or for CROSSING iterations not turned: <r, δ> not over twice what it was
-        turned = jnp.abs(problem.slope(r, s.step)) > TURNED * jnp.abs(s.slope)
+        turned = jnp.abs(problem.metric.slope(r, s.step)) > TURNED * jnp.abs(s.slope)
         crosses = ~turned & (s.iterations < CROSSING)
         merit, better = norm, first | (norm < DECREASE * s.norm) | crosses
     else:
@@ -299,7 +301,7 @@ def _next_damping(s: SolveState, accept) -> jax.Array:
 
 def _next_trust(problem: Problem, s: SolveState, t: _Trial) -> jax.Array:
     """Of a guide, in tangents."""
-    end, begin = problem.slope(t.model_r, s.step), jnp.abs(s.slope)
+    end, begin = problem.metric.slope(t.model_r, s.step), jnp.abs(s.slope)
     turned = (end > TURNED * begin) & (s.iterations >= PATIENCE)
     more = jnp.where(end < -SHORT * begin, 1 / MISTRUST, REGAIN)
     return jnp.where(turned, jnp.maximum(LEAST, MISTRUST * s.trust), jnp.minimum(1.0, more * s.trust))
@@ -313,7 +315,7 @@ def _correction(problem: Problem, s: SolveState, J, r: jax.Array, damping) -> ja
         return J, r
 
     wanted = (damping > 0) & (s.status == RUNNING)
-    A, b = cond_if_any(wanted, plain, lambda problem, *a: problem.damped(*a), problem, J, r, damping)
+    A, b = cond_if_any(wanted, plain, lambda problem, *a: problem.metric.damped(*a), problem, J, r, damping)
     return -problem.solve(A, b)
 
 

@@ -10,6 +10,26 @@ from typing import Any, Protocol
 import jax
 
 
+class Metric(Protocol):
+    """What a problem's vectors (n,) are measured by; see dense.py."""
+
+    def norm(self, r: jax.Array) -> jax.Array:
+        """Of a residual, ()."""
+        ...
+
+    def length(self, delta: jax.Array) -> jax.Array:
+        """Of a correction, (), in the unit of `norm`."""
+        ...
+
+    def slope(self, r: jax.Array, delta: jax.Array) -> jax.Array:
+        """r along δ, (): negative where δ leads to a root, as far as a change of coordinates of r makes it so."""
+        ...
+
+    def damped(self, J: Any, r: jax.Array, damping: jax.Array) -> tuple[Any, jax.Array]:
+        """The system A, b whose solution is minus the step of Levenberg and Marquardt with λ = damping > 0."""
+        ...
+
+
 class Problem(Protocol):
     """A family of square systems whose root at h = 1 is wanted, and whose root at h → 0 is trivial."""
 
@@ -19,8 +39,8 @@ class Problem(Protocol):
         ...
 
     @property
-    def keeps_matrix(self) -> bool:
-        """Whether the matrix of the root is wanted in any case. Static."""
+    def metric(self) -> Metric:
+        """Of residuals and corrections; for L-BFGS a DenseMetric."""
         ...
 
     @property
@@ -61,10 +81,6 @@ class Problem(Protocol):
         """The residual of the linear model at x (n,): r itself at a root, and where there is no guide."""
         ...
 
-    def slope(self, r: jax.Array, delta: jax.Array) -> jax.Array:
-        """r along δ, (): negative where δ leads to a root, as far as a change of coordinates of r makes it so."""
-        ...
-
     def solve(self, J: Any, b: jax.Array) -> jax.Array:
         """J⁻¹ b (n,)."""
         ...
@@ -73,20 +89,8 @@ class Problem(Protocol):
         """J⁻¹ b (n,) at the root x for h = 1, differentiable; where x is not `good`, anything finite."""
         ...
 
-    def damped(self, J: Any, r: jax.Array, damping: jax.Array) -> tuple[Any, jax.Array]:
-        """The system A, b whose solution is minus the step of Levenberg and Marquardt with λ = damping > 0."""
-        ...
-
-    def norm(self, r: jax.Array) -> jax.Array:
-        """Of a residual, ()."""
-        ...
-
-    def length(self, delta: jax.Array) -> jax.Array:
-        """Of a correction, (), in the unit of `norm`."""
-        ...
-
     def way(self, x: Any) -> jax.Array:
-        """How far x is from the root at h = 0, (), in the same unit: roughly, it only measures what is small."""
+        """How far x is from the root at h = 0, () in its unit: roughly, it only measures what is small."""
         ...
 
     def merit(self, x: Any, h: Any) -> jax.Array | None:
@@ -101,30 +105,14 @@ class Problem(Protocol):
         """Whether the plain guess at h = 1 is so far from h = 0 that laws with kinks may lead astray; () bool."""
         ...
 
-    def has_roots_nearby(self, on_the_way: jax.Array) -> jax.Array:
-        """Whether Newton's method may lead from its guess to another root, if it does not contract; () bool.
-        on_the_way: whether the guess is from the root at a smaller h, or for one.
+    def is_on_branch(self, x: Any, J: Any, asked: jax.Array, leaps: jax.Array, on_the_way: jax.Array) -> jax.Array:
+        """Whether a root is the one that grows out of h = 0, as far as can be told where it is `asked`; () bool.
+
+        J: there. leaps: whether Newton's method did not contract on its way. on_the_way: whether the guess was from the
+        root at a smaller h, or for one.
         """
         ...
 
-    def is_suspect(self, x: Any, J: Any) -> jax.Array:
-        """Whether a root has to be asked `is_on_branch`, () bool; cheap."""
-        ...
-
-    def is_on_branch(self, x: Any, J: Any) -> jax.Array:
-        """Whether a root is the one that grows out of h = 0, as far as can be told from x and J; () bool."""
-        ...
-
-    # what L-BFGS needs beside: y = Lᵀ δ (n,) are whitened exponential coordinates about the first guess
-
-    def whiten(self, r: jax.Array) -> jax.Array:
-        """L⁻¹ r (n,)."""
-        ...
-
-    def unwhiten(self, y: jax.Array) -> jax.Array:
-        """L⁻ᵀ y (n,)."""
-        ...
-
     def in_chart(self, covector: jax.Array, delta: jax.Array) -> jax.Array:
-        """A covector (n,) at x ⊕ δ by δ itself: Jrᵀ, Jr the right Jacobian of the retraction."""
+        """A covector (n,) at x ⊕ δ by δ itself, for L-BFGS: Jrᵀ, Jr the right Jacobian of the retraction."""
         ...

@@ -5,26 +5,26 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from pbad_jax.atom import operator, sweeps
+from pbad_jax.atom import operator
 from pbad_jax.errors import Status
 from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.kinematics.tree import change_balls, tree
 from pbad_jax.math import rotations
+from pbad_jax.math.batched import cond_if_any
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import Scheme
-from pbad_jax.solver import continuation, dense, implicit, lbfgs
+from pbad_jax.solver import continuation, implicit, lbfgs
 from pbad_jax.solver import levenberg_marquardt as lm
+from pbad_jax.solver.dense import DenseMetric
 from pbad_jax.stage import branch, equation, predictor
 from pbad_jax.stage import guide as guides
-from pbad_jax.stage import start as starts
 from pbad_jax.stage.equation import StageEquation
 from pbad_jax.stage.guide import StageGuide
 from pbad_jax.stage.matrix import StageTerms
-from pbad_jax.stage.start import StepStart
+from pbad_jax.stage.start import StepStart, SweepsMetric, metric_of
 
 LONGEST_TURN = 1.5  # rad that one Newton correction may turn a joint
 FAR_TURN = 0.1  # rad of a first guess
@@ -61,9 +61,10 @@ class StageProblem:
     follows_from_zero: bool = dataclasses.field(default=True, metadata=STATIC)
 
     @property
-    def keeps_matrix(self) -> bool:
-        """Whether its condition is asked for."""
-        return self.config.condition
+    def metric(self) -> DenseMetric | SweepsMetric:
+        """The mass matrix at time k, () kg^½ m; an energy, and what has a guide, is damped by it."""
+        by_inertia = self.config.objective == "energy" or self._is_guided
+        return metric_of(self.model, self.start.mass, self.start.factor, C=self.C, by_inertia=by_inertia)
 
     @property
     def max_correction(self) -> jax.Array:
@@ -76,12 +77,8 @@ class StageProblem:
 
     def zeros(self, x: jax.Array):
         """(m·nv,) and (m·nv, m·nv), or what the sweeps take for it."""
-        n = x.shape[0] * self.model.nv
-        r = jnp.zeros(n, x.dtype)
-        if self.start.metric is not None:
-            return r, jnp.zeros((n, n), x.dtype)
-        shapes = jax.eval_shape(lambda x: self.matrix(self.residual(x, 1.0, self.first_guide())[1]), x)
-        return r, jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), shapes)
+        r = jnp.zeros(x.shape[0] * self.model.nv, x.dtype)
+        return r, self.metric.zeros(r, lambda: self.matrix(self.residual(x, 1.0, self.first_guide())[1]))
 
     @property
     def _is_guided(self) -> bool:
@@ -94,7 +91,7 @@ class StageProblem:
         if not self._is_guided:
             return None
         start, once = self.start, self.eq.impulse is not None
-        free = operator.mobility(self.model, start.frames, start.mass, start.metric) if old is None else old.free
+        free = operator.mobility(self.model, start.frames, start.mass, start.factor) if old is None else old.free
         return guides.first(self.model, len(self.eq.nodes), once, start.frames.T, free)
 
     def next_guide(self, guide: StageGuide, terms: StageTerms, delta: jax.Array, trust: jax.Array) -> StageGuide:
@@ -104,13 +101,6 @@ class StageProblem:
     def modelled(self, terms, r: jax.Array) -> jax.Array:
         """What the linear model has for r."""
         return self.eq.modelled(self.model, self.start, terms, r) if self._is_guided else r
-
-    def slope(self, r: jax.Array, delta: jax.Array) -> jax.Array:
-        """<C⁻¹ r, δ>: without forces r grows as C ⊗ mass."""
-        m = len(self.C)
-        if m == 1:
-            return r @ delta
-        return jnp.sum(jnp.asarray(np.linalg.inv(self.C), r.dtype) @ r.reshape(m, -1) * delta.reshape(m, -1))
 
     def matrix(self, terms):
         """(h dt)² J."""
@@ -129,29 +119,9 @@ class StageProblem:
         """J⁻¹ b at a root; where it is not `good` J is the identity."""
         return self.solve(operator.where(good, self.matrix(self.residual(x, 1.0)[1])), b)
 
-    def damped(self, J, r: jax.Array, damping: jax.Array):
-        """Of Levenberg and Marquardt; of an energy, with a guide, or by sweeps J + λ C ⊗ mass and r."""
-        if self.start.metric is None:
-            return J._replace(c=J.c + damping, d=J.d + damping * self.model.armature), r
-        if self.config.objective == "energy" or self._is_guided:
-            C = jnp.asarray(self.C, r.dtype) if len(self.C) > 1 else jnp.ones((1, 1), r.dtype)
-            return dense.regularised(self.start.metric, J, r, damping, C)
-        return dense.damped(self.start.metric, J, r, damping)
-
-    def norm(self, r: jax.Array) -> jax.Array:
-        """In the mass matrix at time k, () kg^½ m."""
-        if self.start.metric is not None:
-            return dense.norm(self.start.metric, r)
-        assert isinstance(self.start.mass, sweeps.NewtonMatrix)
-        return jnp.sqrt(jnp.maximum(sweeps.inverse_quadratic(self.model, self.start.mass, r), 0.0))  # a NaN stays
-
-    def length(self, delta: jax.Array) -> jax.Array:
-        """In the mass matrix at time k, () kg^½ m."""
-        return starts.length(self.model, self.start.mass, self.start.metric, delta)
-
     def way(self, x: jax.Array) -> jax.Array:
         """What the increments x (m,nq) make, in the mass matrix at time k, () kg^½ m."""
-        return self.length(predictor.displacements(self.model, x).reshape(-1))
+        return self.metric.length(predictor.displacements(self.model, x).reshape(-1))
 
     def merit(self, x: jax.Array, h) -> jax.Array | None:
         """The energy, where that is the objective."""
@@ -177,40 +147,36 @@ class StageProblem:
         """The largest of the plain guess, rad."""
         return jnp.max(jnp.where(tree(self.model.topology).dof_slide, 0.0, jnp.abs(self.direction)))
 
-    def has_roots_nearby(self, on_the_way: jax.Array) -> jax.Array:
+    def is_on_branch(self, x: jax.Array, J, asked: jax.Array, leaps: jax.Array, on_the_way: jax.Array) -> jax.Array:
+        """Whether a root is connected with h = 0 as J says, if it is suspect, and none is nearby that is leapt to."""
+        if not self.eq.has_branches:
+            return jnp.ones((), bool)
+        yes, judge = (lambda *_: jnp.ones((), bool)), (lambda problem, x, J: problem._is_connected(x, J))
+        good = cond_if_any(asked & self._is_suspect(x, J), yes, judge, self, x, J, takes_long=True)
+        return good & ~(leaps & self._has_roots_nearby(on_the_way))
+
+    def _has_roots_nearby(self, on_the_way: jax.Array) -> jax.Array:
         """Whether the rates alone turn a joint far, or the root is approached by smaller h; not asked of contact, whose
         guide leads its own way, nor where there is no smaller h to go by.
         """
-        if self._is_guided or not self.eq.has_branches or not self.follows_from_zero:
+        if self._is_guided or not self.follows_from_zero:
             return jnp.zeros((), bool)
         return on_the_way | (self._guessed_turn() > branch.LARGE_TURN)
 
-    def is_suspect(self, x: jax.Array, J) -> jax.Array:
+    def _is_suspect(self, x: jax.Array, J) -> jax.Array:
         """Whether a joint has turned far, or J is soft along the way: half of what inertia alone would be, or less."""
-        if not self.eq.has_branches:
-            return jnp.zeros((), bool)
         moved = predictor.displacements(self.model, x)
         delta = moved.reshape(-1)
-        inertia = self.length(delta)
-        along = self.slope(operator.times(self.model, J, delta), delta)
+        inertia = self.metric.length(delta)
+        along = self.metric.slope(operator.times(self.model, J, delta), delta)
         soft = along < SOFT * (self.C[0][0] if len(self.C) == 1 else 1.0) * inertia**2
         moves = inertia > STILL * size_of(self.model, self.eq.dt)
         return moves & (soft | (branch.largest_turn(self.model, moved) >= branch.LARGE_TURN))
 
-    def is_on_branch(self, x: jax.Array, J) -> jax.Array:
+    def _is_connected(self, x: jax.Array, J) -> jax.Array:
         """Whether J says that the root is connected with h = 0, and its turns can be counted."""
         D = self.eq.D if len(self.C) > 1 else jnp.ones((1, 1), x.dtype)
-        return branch.counts_turns(self.model, x) & branch.is_connected(self.model, self.start.metric, D, J)
-
-    def whiten(self, r: jax.Array) -> jax.Array:
-        """L⁻¹ r of every stage."""
-        assert self.start.metric is not None
-        return dense.whiten(self.start.metric, r)
-
-    def unwhiten(self, y: jax.Array) -> jax.Array:
-        """L⁻ᵀ y of every stage."""
-        assert self.start.metric is not None
-        return dense.unwhiten(self.start.metric, y)
+        return branch.counts_turns(self.model, x) & branch.is_connected(self.model, self.start.factor, D, J)
 
     def in_chart(self, covector: jax.Array, delta: jax.Array) -> jax.Array:
         """Jrᵀ of the balls' exponentials."""
@@ -241,7 +207,9 @@ def settings(problem: StageProblem) -> lm.Settings:
     """When its solve stops."""
     config, given = problem.config, (size_of(problem.model, problem.eq.dt), problem.start.rounding)
     size, rounding = jax.lax.stop_gradient(given)
-    return lm.Settings(config.tolerance * size, config.max_iterations, config.tolerance, ROUNDINGS * rounding)
+    return lm.Settings(
+        config.tolerance * size, config.max_iterations, config.tolerance, ROUNDINGS * rounding, config.condition
+    )
 
 
 def relative_residual(problem: StageProblem, attempt: lm.SolveState) -> jax.Array:
@@ -278,7 +246,7 @@ def root(problem: StageProblem, z: jax.Array, good: jax.Array) -> jax.Array:
     still = jnp.broadcast_to(manifold.identity_increment(problem.model), z.shape)
     good = implicit.keep(good)
     z = implicit.keep(jnp.where(good, z, still))
-    start = dataclasses.replace(problem.start, mass=None, metric=None)
+    start = dataclasses.replace(problem.start, mass=None, factor=None)
     theta = dataclasses.replace(problem, start=start, direction=None)
     return jnp.where(good, implicit.root(theta, z, good), z)
 

@@ -61,7 +61,7 @@ def step_result(problem: StageProblem, found: continuation.State, z, v, history,
         damping=attempt.damping,
         worst=jnp.argmax(move).astype(jnp.int32),
         work=work,
-        condition=_condition(problem, attempt.J, attempt.r.size) if problem.keeps_matrix else unknown,
+        condition=_condition(problem, attempt.J, attempt.r.size) if problem.config.condition else unknown,
         roots=roots,
     )
 

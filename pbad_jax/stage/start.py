@@ -1,6 +1,8 @@
 """The start of a step: what is known at time k, and what forces are told of an instant within the step."""
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +19,7 @@ from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import small_sum, take
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
-from pbad_jax.solver import dense
+from pbad_jax.solver.dense import DenseMetric
 
 
 @jax.tree_util.register_dataclass
@@ -32,7 +34,7 @@ class StepStart:
     origin: jax.Array  # (N,3) m, the centre of mass of every link's tree
     V: Field  # rates
     mass: Operator  # the mass matrix
-    metric: batched.CholeskyFactor | None  # of a dense mass matrix
+    factor: batched.CholeskyFactor | None  # of a dense mass matrix
     rounding: jax.Array  # () kg^½ m, of q and of the links' positions in the world, in the mass matrix; a constant
     stored: jax.Array  # (nforces,) J, what every force can give back; zero of those that are driven
     time: jax.Array
@@ -50,14 +52,14 @@ def step_start(model: Model, state: State | StepStart, control, recurrence: str 
     f = transforms.with_screws(model, transforms.shift(T, origin), L)
     V = Field(transforms.velocity_field(model, f, state.v), joint_field.rate(model, state.v))
     mass = operator.mass(model, f, recurrence)
-    metric = batched.cholesky(jax.lax.stop_gradient(mass)) if isinstance(mass, jax.Array) else None
+    factor = batched.cholesky(jax.lax.stop_gradient(mass)) if isinstance(mass, jax.Array) else None
     at = instant(state.q, state.v, T, V.T, state.time, control)
     near = nearby(model, at.start)
     each = stored(model, dataclasses.replace(at, start=at.start._replace(near=near)))
     U, driven = as_array(each, model.dtype), tuple(k for k, u in enumerate(each) if u is None)
-    rounding, time = rounding_of(model, state.q, T, mass, metric), state.time
+    rounding, time = rounding_of(model, state.q, T, mass, factor), state.time
     return StepStart(
-        state.q, state.v, L, f, origin, V, mass, metric, rounding, U, time, control, near, driven, recurrence
+        state.q, state.v, L, f, origin, V, mass, factor, rounding, U, time, control, near, driven, recurrence
     )
 
 
@@ -66,22 +68,50 @@ def as_array(each: list[jax.Array | None], dtype) -> jax.Array:
     return jnp.stack([jnp.zeros((), dtype) if u is None else u for u in each]) if each else jnp.zeros(0, dtype)
 
 
-def rounding_of(model: Model, q: jax.Array, T: jax.Array, mass: Operator, metric) -> jax.Array:
+def rounding_of(model: Model, q: jax.Array, T: jax.Array, mass: Operator, factor) -> jax.Array:
     """What rounding makes of q and of the positions in T (N,3,4), as a length in the mass matrix, () kg^½ m."""
     model, q, T, mass = jax.lax.stop_gradient((model, q, T, mass))
     turned = on_dofs(model, take(q, tree(model.topology).scalar_q), lambda: jnp.zeros((), q.dtype))
     far = jnp.sum(model.second_moment[:, 3, 3] * small_sum(T[..., 3] ** 2))
-    return jnp.finfo(q.dtype).eps * jnp.sqrt(far + length(model, mass, metric, turned) ** 2)
+    length = metric_of(model, mass, factor).length(turned) if model.nv else jnp.zeros((), q.dtype)
+    return jnp.finfo(q.dtype).eps * jnp.sqrt(far + length**2)
 
 
-def length(model: Model, mass: Operator, metric: batched.CholeskyFactor | None, delta: jax.Array) -> jax.Array:
-    """Of displacements (m·nv,) in the mass matrix, () kg^½ m."""
-    if not model.nv:
-        return jnp.zeros((), delta.dtype)
-    if metric is not None:
-        return dense.length(metric, delta)
+class SweepsMetric(NamedTuple):
+    """What a DenseMetric is, of one stage, by sweeps through the tree."""
+
+    model: Model
+    mass: NewtonMatrix
+
+    def norm(self, r: jax.Array) -> jax.Array:
+        """√(rᵀ M⁻¹ r), ()."""
+        return jnp.sqrt(jnp.maximum(sweeps.inverse_quadratic(self.model, self.mass, r), 0.0))  # a NaN stays
+
+    def length(self, delta: jax.Array) -> jax.Array:
+        """√(δᵀ M δ), ()."""
+        return jnp.sqrt(jnp.maximum(sweeps.quadratic(self.model, self.mass, delta), 0.0))  # a NaN stays
+
+    def slope(self, r: jax.Array, delta: jax.Array) -> jax.Array:
+        """<r, δ>, ()."""
+        return r @ delta
+
+    def damped(self, J: NewtonMatrix, r: jax.Array, damping: jax.Array) -> tuple[NewtonMatrix, jax.Array]:
+        """J + λ M and r."""
+        return J._replace(c=J.c + damping, d=J.d + damping * self.model.armature), r
+
+    def zeros(self, r: jax.Array, made: Callable) -> NewtonMatrix:
+        """Zeros in the shapes of what would be `made`."""
+        return jax.tree.map(lambda y: jnp.zeros(y.shape, r.dtype), jax.eval_shape(made))
+
+
+def metric_of(
+    model: Model, mass: Operator, factor: batched.CholeskyFactor | None, **how: Any
+) -> DenseMetric | SweepsMetric:
+    """What residuals and corrections are measured by, () kg^½ m: the mass matrix at time k. how: see DenseMetric."""
+    if factor is not None:
+        return DenseMetric(factor, **how)
     assert isinstance(mass, NewtonMatrix)
-    return jnp.sqrt(jnp.maximum(sweeps.quadratic(model, mass, delta), 0.0))  # a NaN stays
+    return SweepsMetric(model, mass)
 
 
 def instant_at(model: Model, start: StepStart, q, v, f: transforms.Frames, V, time, dt) -> Instant:

@@ -31,7 +31,6 @@ from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import batched
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import Scheme
-from pbad_jax.solver import dense
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation
 from pbad_jax.stage.equation import StageFields
@@ -39,7 +38,7 @@ from pbad_jax.stage.guide import StageGuide
 from pbad_jax.stage.problem import StageProblem, relative_residual, solve
 from pbad_jax.stage.result import StepResult
 from pbad_jax.stage.seldom import Seldom
-from pbad_jax.stage.start import StepStart, instant_at, step_start
+from pbad_jax.stage.start import StepStart, instant_at, metric_of, step_start
 from pbad_jax.stage.work import counted, power
 
 SHARE = 0.1  # of the impulse, at each end of the step
@@ -135,8 +134,8 @@ def after_closing_impulse(problem: StageProblem, found: StepResult, st: StageFie
 def _guess(model: Model, start: StepStart, eq: ClosingEquation, load: Load, began: jax.Array) -> jax.Array:
     """v⁺ (nv,) by the load that acted in the step; or v where the step began, if that is near, as it is at rest."""
     gained = SHARE * eq.dt * batched.solve(eq.mass, generalised_force(model, start.frames, load))
-    assert start.metric is not None
-    off, long = (dense.length(start.metric, x) for x in (began - start.v - gained, gained))
+    length = metric_of(model, start.mass, start.factor).length
+    off, long = (length(x) for x in (began - start.v - gained, gained))
     return jnp.where(off < NEAR * long, began, start.v + gained)
 
 

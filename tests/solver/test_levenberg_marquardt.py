@@ -124,10 +124,9 @@ def test_a_root_has_the_matrix_of_the_point_before_unless_its_own_is_wanted(want
         evaluate=lambda x, h: (residual(x), x),
         metric=metric_of(jnp.eye(1)),
         jacobian=jax.jacfwd(residual),
-        keeps_matrix=wanted,
     )
     s, rejected, before = lm.init(problem, starts(30.0)), 0, None
-    one = jax.jit(functools.partial(iterate, problem, lm.Settings(TIGHT, 100)))
+    one = jax.jit(functools.partial(iterate, problem, lm.Settings(TIGHT, 100, keeps_matrix=wanted)))
     while s.status == lm.RUNNING:
         last, s = s, one(s)
         moved = s.x[0] != last.x[0]
@@ -389,7 +388,7 @@ def sliding_problem(push, hold, coupling):
         f, slope, dual = primal_dual_coulomb(x[:, None], speed, last, trust)
         return K @ (x - push) + hold * f[:, 0], K + jnp.diag(hold * slope[:, 0, 0]), dual
 
-    exact = Toy(tangent, metric_of(jnp.eye(n)), keeps_matrix=True)
+    exact = Toy(tangent, metric_of(jnp.eye(n)))
     return exact, dataclasses.replace(exact, guided=(lambda: no_sliding((n, 1), DTYPE), primal_dual))
 
 
@@ -405,7 +404,7 @@ def sliding_problem(push, hold, coupling):
 def test_friction_is_solved_in_few_iterations(push, hold, coupling):
     plain, helped = sliding_problem(push, hold, coupling)
     x0 = jnp.asarray(push, DTYPE)
-    found = solve(helped, lm.Settings(TIGHT, 200), x0)
+    found = solve(helped, lm.Settings(TIGHT, 200, keeps_matrix=True), x0)
     without = solve(plain, lm.Settings(TIGHT, 200), x0)
     print("iterations", int(found.iterations), "without", int(without.iterations), Status(int(without.status)).name)
     assert found.status == Status.CONVERGED and int(found.iterations) <= 30

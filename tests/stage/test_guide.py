@@ -32,7 +32,7 @@ def touching(at: str) -> pbad.Model:
 
 
 def first(model, start, m):
-    free = operator.mobility(model, start.frames, start.mass, start.metric)
+    free = operator.mobility(model, start.frames, start.mass, start.factor)
     return guides.first(model, m, True, start.frames.T, free)
 
 
@@ -93,7 +93,7 @@ def test_a_link_by_itself_gives_way_as_the_mass_matrix_says():
     model = touching("step")
     state, _, _ = case(model, pbad.radau(1))
     start = jax.jit(lambda s: step_start(model, s, jnp.zeros(model.nu, DTYPE)))(state)
-    mobility, inertia = operator.mobility(model, start.frames, start.mass, start.metric)
+    mobility, inertia = operator.mobility(model, start.frames, start.mass, start.factor)
     inverse = np.linalg.inv(np.asarray(start.mass, float))
     np.testing.assert_allclose(inertia, 1 / np.diag(inverse), rtol=1e-3 if FLOAT32 else 1e-10)
     link, P = model.topology.body_link[2], np.array([0.3, -0.2, 0.1])
