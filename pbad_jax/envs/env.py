@@ -16,7 +16,7 @@ from pbad_jax.envs.task import Task, action_bounds
 from pbad_jax.errors import Status, TaskError
 from pbad_jax.forces.force import name_of
 from pbad_jax.math import loops
-from pbad_jax.step.info import StepInfo
+from pbad_jax.step.info import nothing_yet
 from pbad_jax.step.step import make_step
 
 
@@ -169,8 +169,7 @@ def check(rules: Rules) -> None:
         params = Params(rules.task.model, jnp.zeros((), jnp.int32))
         state = episode.fresh(rules, params, key)
         state, control = episode.acted(rules, params, state, state.late[0])
-        zero, none, yes = jnp.zeros((), params.model.dtype), jnp.zeros((), jnp.int32), jnp.ones((), bool)
-        info = StepInfo(state.sim.status, none, zero, zero, zero, none, none, yes)
+        info = nothing_yet(params.model, account=False, condition=False)
         after = dataclasses.replace(state.sim)  # another one, for tasks that look whether it is
         return episode.judged(rules, params, state, state.late[0], control, state.sim, after, info)
 

@@ -19,7 +19,8 @@ from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, activated, checked, later
 from pbad_jax.rollouts.inputs import checked_rollout
 from pbad_jax.rollouts.trajectory import Trajectory, row_of, trajectory_of
-from pbad_jax.step.info import StepInfo, names
+from pbad_jax.stage.result import none_solved
+from pbad_jax.step.info import StepInfo, reported
 
 
 class Tableau(NamedTuple):
@@ -136,21 +137,9 @@ def _ended(model: Model, state: State, q: jax.Array, v: jax.Array, h: jax.Array,
     )
 
     # an explicit step has nothing to iterate, and keeps no account of work
-    nothing, none = jnp.zeros((), model.dtype), jnp.zeros((), jnp.int32)
-    return after, StepInfo(
-        status=status,
-        iterations=none,
-        residual=nothing,
-        reached=jnp.where(ok, 1.0, 0.0).astype(model.dtype),
-        damping=nothing,
-        substeps=none + 1,
-        worst=worst,
-        grad_ok=ok,
-        work=None,
-        numerical_work=None,
-        condition=None,
-        **names(model),
-    )
+    figures = none_solved(model.dtype)._replace(reached=ok.astype(model.dtype), worst=worst)
+    one = jnp.ones((), jnp.int32)
+    return after, StepInfo(status=status, substeps=one, grad_ok=ok, **reported(model, figures, condition=False))
 
 
 def rollout(

@@ -125,17 +125,17 @@ class Lane:
     @with_all_bits
     def iterated(self, model: Model, slot: Slot, s: Any) -> Any:
         """One iteration more."""
-        if not model.nv:
+        problem_of = self.method.problem
+        if problem_of is None:
             return s
-        problem = self.method.problem(model, self.scheme, self.config, slot.start, slot.leg)
-        problem = searched(problem, slot.leg.status)
+        problem = searched(problem_of(model, self.scheme, self.config, slot.start, slot.leg), slot.leg.status)
         return continuation.iterate(problem, settings(problem), s)
 
     def goes_on(self, slot: Slot) -> jax.Array:
         """Whether there is another leg after one that has been solved."""
-        if self.method.is_last is None:
+        if self.method.legs is None:
             return jnp.zeros((), bool)
-        return (slot.solve.status == Status.CONVERGED) & ~self.method.is_last(self.scheme, slot.leg)
+        return (slot.solve.status == Status.CONVERGED) & (slot.leg.index < self.method.legs(self.scheme) - 1)
 
     @with_all_bits
     def advanced(self, model: Model, slot: Slot) -> Slot:
@@ -158,9 +158,10 @@ class Lane:
         return ended, jnp.asarray(self.drive.stops) & (info.status == Status.FROZEN), parts, made
 
     def _solving(self, model: Model, start: StepStart, leg: Leg) -> continuation.State | still.Solved:
-        if not model.nv:
+        problem_of = self.method.problem
+        if problem_of is None:
             return still.solved(leg.status)
-        problem = self.method.problem(model, self.scheme, self.config, start, leg)
+        problem = problem_of(model, self.scheme, self.config, start, leg)
         if self.config.method == "lm":
             return continuation.init(searched(problem, leg.status), status=leg.status)
         return find(problem, leg.status)

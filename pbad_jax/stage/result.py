@@ -8,12 +8,9 @@ import jax.numpy as jnp
 from pbad_jax.atom import operator
 from pbad_jax.errors import Status
 from pbad_jax.math import loops
-from pbad_jax.model.model import Model
 from pbad_jax.solver import continuation
-from pbad_jax.stage.branch import adds_energy
 from pbad_jax.stage.equation import StageFields
 from pbad_jax.stage.problem import StageProblem, relative_residual
-from pbad_jax.stage.start import StepStart
 
 POWER_ITERATIONS = 8
 
@@ -26,6 +23,23 @@ class Roots(NamedTuple):
     closing: Any = ()  # the impulse at the end
 
 
+class Figures(NamedTuple):
+    """How what was solved in a step went; fields of a StepInfo."""
+
+    iterations: jax.Array  # () int32
+    residual: jax.Array  # () relative
+    reached: jax.Array  # () fraction of the step that could be solved
+    damping: jax.Array  # () λ of the last iteration
+    worst: jax.Array  # () int32, the degree of freedom that the last Newton correction moves most
+    condition: jax.Array  # () of the Newton matrix; NaN unless asked for
+
+
+def none_solved(dtype) -> Figures:
+    """All zero."""
+    zero, count = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
+    return Figures(count, zero, zero, zero, count, zero)
+
+
 class StepResult(NamedTuple):
     """What a method found for one step; only `status` says whether it can be used."""
 
@@ -33,37 +47,26 @@ class StepResult(NamedTuple):
     v: jax.Array  # (nv,) there
     history: jax.Array  # (nq,) configuration at the history node of the next step
     status: jax.Array  # () int8, RUNNING never
-    iterations: jax.Array  # () int32
-    residual: jax.Array  # () relative
-    reached: jax.Array  # () fraction of the step that could be solved
-    damping: jax.Array  # () λ of the last iteration
-    worst: jax.Array  # () int32, the degree of freedom that the last Newton correction moves most
+    figures: Figures
     work: jax.Array  # (nforces,) J, of those that are `counted`
-    condition: jax.Array  # () of the Newton matrix; NaN unless asked for
-    roots: Roots
+    roots: Roots = Roots()
+    stages: Any = ()  # StageFields, the last of which is the end of the step
 
 
-def step_result(problem: StageProblem, found: continuation.State, z, v, history, work, roots: Roots) -> StepResult:
-    """The StepResult of a step that needed one solve."""
+def step_result(
+    problem: StageProblem, found: continuation.State, st: StageFields, v, history, work, roots: Roots
+) -> StepResult:
+    """The StepResult of a step with the stages `st` that needed one solve."""
     attempt = found.attempt
     move = jnp.max(jnp.abs(attempt.newton.reshape(-1, problem.model.nv)), axis=0)
     unknown = jnp.full_like(attempt.norm, jnp.nan)
     residual = relative_residual(problem, attempt)
     unmeasured = (found.status == Status.CONVERGED) & ~jnp.isfinite(residual)  # a total mass that is not positive
-    return StepResult(
-        z=z,
-        v=v,
-        history=history,
-        status=jnp.where(unmeasured, jnp.int8(Status.NONFINITE_EVAL), found.status),
-        iterations=found.iterations,
-        residual=residual,
-        reached=found.h_done,
-        damping=attempt.damping,
-        worst=jnp.argmax(move).astype(jnp.int32),
-        work=work,
-        condition=_condition(problem, attempt.J, attempt.r.size) if problem.config.condition else unknown,
-        roots=roots,
-    )
+    status = jnp.where(unmeasured, jnp.int8(Status.NONFINITE_EVAL), found.status)
+    condition = _condition(problem, attempt.J, attempt.r.size) if problem.config.condition else unknown
+    worst = jnp.argmax(move).astype(jnp.int32)
+    figures = Figures(found.iterations, residual, found.h_done, attempt.damping, worst, condition)
+    return StepResult(st.z[-1], v, history, status, figures, work, roots, st)
 
 
 def _condition(problem: StageProblem, J: operator.Operator, n: int) -> jax.Array:
@@ -87,12 +90,3 @@ def _condition(problem: StageProblem, J: operator.Operator, n: int) -> jax.Array
 
     grows = largest(lambda x: stages(operator.solve, operator.times(model, J, x)))
     return jnp.maximum(1.0, grows * largest(lambda x: operator.solve(model, J, stages(operator.times, x))))
-
-
-def without_gain(
-    model: Model, start: StepStart, dt, st: StageFields, result: StepResult, own_error, settles: bool = False
-) -> StepResult:
-    """BRANCH where a converged step has energy that no force explains; see branch.adds_energy."""
-    gains = adds_energy(model, start, dt, st, result.v, result.work, own_error, settles)
-    wrong = gains & (result.status == Status.CONVERGED)
-    return result._replace(status=jnp.where(wrong, jnp.int8(Status.BRANCH), result.status))

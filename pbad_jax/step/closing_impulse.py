@@ -120,12 +120,15 @@ def after_closing_impulse(problem: StageProblem, found: StepResult, st: StageFie
     if any(acts_at(model.forces[k]) == "step" for k in which):
         st = equation.stages(model, start, z)
         work = work + SHARE * dt * _power(model, start, dt, st, _felt(start, eq.mass, 0.5 * (start.v + v)), which)
-    residual = jnp.maximum(found.residual, relative_residual(closing, ended.attempt))
+    figures, residual = found.figures, relative_residual(closing, ended.attempt)
+    figures = figures._replace(
+        iterations=figures.iterations + ended.iterations,
+        residual=jnp.where(good, jnp.maximum(figures.residual, residual), figures.residual),
+    )
     return found._replace(
         v=jnp.where(good, v, found.v),
         status=jnp.where(good, ended.status, found.status),
-        iterations=found.iterations + ended.iterations,
-        residual=jnp.where(good, residual, found.residual),
+        figures=figures,
         work=work,
         roots=found.roots._replace(closing=ended.attempt.x),
     )

@@ -3,6 +3,7 @@
 Read next: step/step.py.
 """
 
+import jax
 import jax.numpy as jnp
 
 from pbad_jax.errors import Status
@@ -13,8 +14,8 @@ from pbad_jax.schemes import Scheme
 from pbad_jax.solver import continuation
 from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.branch import turns_little
-from pbad_jax.stage.problem import SolverConfig, StageProblem, find, problem_of, root
-from pbad_jax.stage.result import Roots, StepResult, step_result, without_gain
+from pbad_jax.stage.problem import SolverConfig, StageProblem, problem_of, root
+from pbad_jax.stage.result import Roots, StepResult, step_result
 from pbad_jax.stage.start import StepStart
 from pbad_jax.stage.work import counted, impulse_work, stage_work
 from pbad_jax.step.closing_impulse import after_closing_impulse, divided, impulse_work_before, is_closed_by_one
@@ -23,18 +24,6 @@ from pbad_jax.step.leg import Leg, Method
 
 OWN_ERROR = 0.01  # of the energy at stake in a step, what radau may add by itself
 OVER_A_HILL = 0.1  # radau(1) where joints turn little: what falls by λ gains up to (λ dt)² on its way over the top
-
-
-def step(
-    model: Model, scheme: Scheme, config: SolverConfig, dt, start: StepStart, state: State, status, known=None
-) -> StepResult:
-    """All stages at once; before them, at the first step, the history node of schemes that have one.
-
-    known: the Roots, where they have been found before.
-    """
-    leg = begin(model, scheme, config, dt, start, state, status, known)
-    found = find(problem(model, scheme, config, start, leg), leg.status, known and known.stages)
-    return end(model, scheme, config, start, leg, found, known)
 
 
 def begin(
@@ -67,7 +56,7 @@ def end(
 ) -> StepResult:
     """All that comes after the solve."""
     eq, solved = leg.eq, problem(model, scheme, config, start, leg)
-    if scheme.has_history and config.retry and config.method == "lm" and known is None:
+    if scheme.has_history and config.retry and config.method == "lm":
         found = from_radau(solved, found)
     closed = is_closed_by_one(model, scheme)
     z = root(solved, found.attempt.x, found.status == Status.CONVERGED)
@@ -80,13 +69,16 @@ def end(
         impulse_work_before(model, start, eq.dt, st, which) if closed else impulse_work(model, start, eq, st, which)
     )
     work = work + at_once
-    result = step_result(solved, found, z[-1], v, history, work, Roots(leg.memory, found.attempt.x))
-    if closed:
-        result = after_closing_impulse(solved, result, st, known and known.closing)
-    if scheme.has_history or known is not None:
-        return result
+    result = step_result(solved, found, st, v, history, work, Roots(leg.memory, found.attempt.x))
+    return after_closing_impulse(solved, result, st, known and known.closing) if closed else result
+
+
+def own_error(model: Model, scheme: Scheme, result: StepResult) -> jax.Array | None:
+    """None with a history, which the energy of one step says little about."""
+    if scheme.has_history:
+        return None
     little = turns_little(model, result.z) if scheme.m == 1 else False
-    return without_gain(model, start, eq.dt, st, result, jnp.where(little, OVER_A_HILL, OWN_ERROR))
+    return jnp.where(little, OVER_A_HILL, OWN_ERROR)
 
 
-METHOD = Method(begin, problem, end)
+METHOD = Method(begin, problem, end, own_error)

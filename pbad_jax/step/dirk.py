@@ -13,7 +13,6 @@ from pbad_jax.errors import Status
 from pbad_jax.forces.force import total_load
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Field
-from pbad_jax.math import loops
 from pbad_jax.math.small import matmul
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
@@ -23,8 +22,8 @@ from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.branch import is_continuous
 from pbad_jax.stage.equation import StageEquation
-from pbad_jax.stage.problem import SolverConfig, StageProblem, find, root
-from pbad_jax.stage.result import Roots, StepResult, step_result, without_gain
+from pbad_jax.stage.problem import SolverConfig, StageProblem, root
+from pbad_jax.stage.result import Roots, StepResult, none_solved, step_result
 from pbad_jax.stage.start import StepStart, instant_at
 from pbad_jax.stage.work import counted, stage_work
 from pbad_jax.step import impulse
@@ -57,26 +56,10 @@ class _Done(NamedTuple):
 
 
 class _Memory(NamedTuple):
-    """Where a step is."""
+    """Of a step."""
 
     kick: Impulse
     done: _Done
-    stage: jax.Array  # () int32, that is to be solved
-
-
-def step(
-    model: Model, scheme: Dirk, config: SolverConfig, dt, start: StepStart, state: State, status, known=None
-) -> StepResult:
-    """The stages in turn, in one compiled loop; the last one is the end of the step."""
-    stages = known and known.stages
-
-    def solved(i, leg: Leg) -> Leg:
-        stage = problem(model, scheme, config, start, leg)
-        return more(model, scheme, config, start, leg, find(stage, leg.status, None if stages is None else stages[i]))
-
-    first = begin(model, scheme, config, dt, start, state, status, known)
-    last = loops.fori_loop(0, len(scheme.A), solved, first)
-    return _ended(model, start, last, judged=known is not None)
 
 
 def begin(
@@ -86,15 +69,15 @@ def begin(
     del state
     kick = apply_impulses(model, config, dt, start, status, known and known.before)
     done = _before(model, impulse.after(start, kick), kick, len(scheme.A))
-    return _leg(model, scheme, dt, start, _Memory(kick, done, jnp.zeros((), jnp.int32)))
+    return _leg(model, scheme, dt, start, _Memory(kick, done), jnp.zeros((), jnp.int32))
 
 
-def _leg(model: Model, scheme: Dirk, dt, start: StepStart, memory: _Memory) -> Leg:
-    kick, done, i = memory
+def _leg(model: Model, scheme: Dirk, dt, start: StepStart, memory: _Memory, i: jax.Array) -> Leg:
+    kick, done = memory
     table = _table(scheme, start.q.dtype)
     eq = _equation(table, dt, impulse.after(start, kick), i, done)
     direction = predictor.after_last_stage(model, (table.nodes[i] - table.last[i]) * dt, done.z, done.v, done.a)
-    return Leg(eq, direction, done.outcome.status, memory)
+    return Leg(eq, direction, done.outcome.status, memory, i)
 
 
 def problem(model: Model, scheme: Dirk, config: SolverConfig, start: StepStart, leg: Leg) -> StageProblem:
@@ -107,35 +90,30 @@ def more(
     model: Model, scheme: Dirk, config: SolverConfig, start: StepStart, leg: Leg, found: continuation.State
 ) -> Leg:
     """The next stage; after the last one there is nothing to be solved in it."""
-    kick, done, i = leg.memory
+    kick, done = leg.memory
     table, stage = _table(scheme, start.q.dtype), problem(model, scheme, config, start, leg)
-    done = _after_stage(stage, table, i, done, found)
-    return _leg(model, scheme, leg.eq.dt, start, _Memory(kick, done, i + 1))
-
-
-def is_last(scheme: Dirk, leg: Leg) -> jax.Array:
-    """Whether the step ends with this stage, () bool."""
-    return leg.memory.stage == len(scheme.A) - 1
+    done = _after_stage(stage, table, leg.index, done, found)
+    return _leg(model, scheme, leg.eq.dt, start, _Memory(kick, done), leg.index + 1)
 
 
 def end(
-    model: Model, scheme: Dirk, config: SolverConfig, start: StepStart, leg: Leg, found: continuation.State
+    model: Model,
+    scheme: Dirk,
+    config: SolverConfig,
+    start: StepStart,
+    leg: Leg,
+    found: continuation.State | None,
+    known: Roots | None = None,
 ) -> StepResult:
-    """After the last stage, or one that failed."""
-    return _ended(model, start, more(model, scheme, config, start, leg, found))
+    """After the last stage, or one that failed; found: None where it has been noted."""
+    del known
+    kick, done = (leg if found is None else more(model, scheme, config, start, leg, found)).memory
+    out, st = done.outcome, equation.stages(model, start, done.roots[-1])
+    status = jnp.where(out.status == lm.RUNNING, jnp.int8(Status.CONVERGED), out.status)
+    return out._replace(status=status, roots=Roots(kick.root, done.roots), stages=st)
 
 
-def _ended(model: Model, start: StepStart, leg: Leg, judged: bool = False) -> StepResult:
-    kick, done, _ = leg.memory
-    out = done.outcome._replace(roots=Roots(kick.root, done.roots))
-    out = out._replace(status=jnp.where(out.status == lm.RUNNING, jnp.int8(Status.CONVERGED), out.status))
-    if judged:
-        return out
-    st = equation.stages(model, start, done.roots[-1])
-    return without_gain(model, start, leg.eq.dt, st, out, OWN_ERROR, settles=True)
-
-
-METHOD = Method(begin, problem, end, more, is_last)
+METHOD = Method(begin, problem, end, lambda *_: OWN_ERROR, settles=True, more=more, legs=lambda scheme: len(scheme.A))
 
 
 def _table(scheme: Dirk, dtype) -> _Table:
@@ -149,20 +127,8 @@ def _before(model: Model, s: StepStart, kick: Impulse, n: int) -> _Done:
     dtype = s.q.dtype
     fields = jax.tree.map(lambda x: jnp.zeros((n, *x.shape), dtype), s.V)
     identity = manifold.identity_increment(model)
-    none = StepResult(
-        z=identity,
-        v=s.v,
-        history=s.q,
-        status=kick.status,
-        iterations=kick.iterations,
-        residual=jnp.zeros((), dtype),
-        reached=jnp.ones((), dtype),
-        damping=jnp.zeros((), dtype),
-        worst=jnp.zeros((), jnp.int32),
-        work=kick.work,
-        condition=jnp.zeros((), dtype),
-        roots=Roots(),
-    )
+    figures = none_solved(dtype)._replace(iterations=kick.iterations, reached=jnp.ones((), dtype))
+    none = StepResult(identity, s.v, s.q, kick.status, figures, kick.work)
     roots = jnp.zeros((n, 1, model.nq), dtype)
     return _Done(fields, fields, identity, s.v, jnp.zeros_like(s.v), roots, none)
 
@@ -202,7 +168,8 @@ def _after_stage(problem: StageProblem, table: _Table, i, done: _Done, found: co
     which = counted(model, start, config.account)
     work = done.outcome.work + table.weights[i] * stage_work(model, start, eq, st, which)[0]
     smooth = is_continuous(model, table.nodes[i] * dt, start.v, z, v)
-    ended = _together(done.outcome, step_result(problem, found, z, v, start.q, work, Roots()), smooth)
+    result = step_result(problem, found, st, v, start.q, work, Roots())._replace(stages=())
+    ended = _together(done.outcome, result, smooth)
     rates, accelerations = _put(done.rates, i, rate, dt), _put(done.accelerations, i, second, dt**2)
     return _Done(rates, accelerations, z, v, a, done.roots.at[i].set(found.attempt.x), ended)
 
@@ -244,12 +211,14 @@ def _put(fields: Field, i, field: Field, scale) -> Field:
 def _together(done: StepResult, new: StepResult, smooth) -> StepResult:
     """The StepResult of the stages so far: RUNNING while they converge; nothing more after one that does not."""
     going_on = jnp.where(smooth, jnp.int8(lm.RUNNING), jnp.int8(Status.BRANCH))
-    new = new._replace(
-        status=jnp.where(new.status == Status.CONVERGED, going_on, new.status),
-        iterations=done.iterations + new.iterations,
-        residual=jnp.maximum(done.residual, new.residual),
-        damping=jnp.maximum(done.damping, new.damping),
-        condition=jnp.maximum(done.condition, new.condition),
+    a, b = done.figures, new.figures
+    figures = b._replace(
+        iterations=a.iterations + b.iterations,
+        residual=jnp.maximum(a.residual, b.residual),
+        damping=jnp.maximum(a.damping, b.damping),
+        condition=jnp.maximum(a.condition, b.condition),
     )
+    status = jnp.where(new.status == Status.CONVERGED, going_on, new.status)
+    new = new._replace(status=status, figures=figures)
     so_far_good = implicit.keep(done.status == lm.RUNNING)  # or reverse mode would solve again to know it
     return jax.tree.map(lambda a, b: jnp.where(so_far_good, a, b), new, done)

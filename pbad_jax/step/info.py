@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax.core
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from pbad_jax.errors import Status, StepError
 from pbad_jax.forces.force import name_of
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.model.model import Model, Topology
+from pbad_jax.stage.result import Figures, none_solved
 
 WORST_GRADIENT = 1e-3  # relative error
 
@@ -129,21 +131,20 @@ class StepInfo:
 
 def nothing_yet(model: Model, account: bool, condition: bool) -> StepInfo:
     """Of no step: every figure zero, those of an account and a condition where they are asked for."""
-    number, count = jnp.zeros((), model.dtype), jnp.zeros((), jnp.int32)
+    figures = none_solved(model.dtype)
     return StepInfo(
         status=jnp.zeros((), jnp.int8),
-        iterations=count,
-        residual=number,
-        reached=number,
-        damping=number,
-        substeps=count,
-        worst=count,
+        substeps=figures.iterations,
         grad_ok=jnp.zeros((), bool),
         work=jnp.zeros(len(model.forces), model.dtype) if account else None,
-        numerical_work=number if account else None,
-        condition=number if condition else None,
-        **names(model),
+        numerical_work=figures.residual if account else None,
+        **reported(model, figures, condition),
     )
+
+
+def reported(model: Model, figures: Figures, condition: bool) -> dict[str, Any]:
+    """Fields of a StepInfo: figures, the condition where it is asked for, and names."""
+    return {**figures._asdict(), **({} if condition else {"condition": None}), **names(model)}
 
 
 def names(model: Model) -> dict[str, tuple[str, ...]]:

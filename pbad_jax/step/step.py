@@ -21,14 +21,14 @@ from pbad_jax.model.state import State, activated, checked, driven, later
 from pbad_jax.schemes import AnyScheme
 from pbad_jax.solver import implicit
 from pbad_jax.solver import levenberg_marquardt as lm
-from pbad_jax.stage.branch import is_continuous, passes_through
-from pbad_jax.stage.problem import SolverConfig
+from pbad_jax.stage.branch import adds_energy, is_continuous, passes_through
+from pbad_jax.stage.problem import SolverConfig, find
 from pbad_jax.stage.result import Roots, StepResult
 from pbad_jax.stage.start import StepStart, step_start
 from pbad_jax.stage.work import exact_where_known
 from pbad_jax.step import collocation, dirk, history, still, substeps, variational
-from pbad_jax.step.info import StepInfo, has_gradient, names
-from pbad_jax.step.leg import Method
+from pbad_jax.step.info import StepInfo, has_gradient, reported
+from pbad_jax.step.leg import Leg, Method
 from pbad_jax.step.options import Options, check_options, resolve, scheme_of
 
 
@@ -72,12 +72,11 @@ def make_step(options: Options):
     return step
 
 
-STEPS = {"collocation": collocation.step, "dirk": dirk.step, "variational": variational.step}
 METHODS = {"collocation": collocation.METHOD, "dirk": dirk.METHOD, "variational": variational.METHOD}
 
 
 def method_of(scheme: AnyScheme, model: Model) -> Method:
-    """How many lanes at once make its steps."""
+    """How it makes a step."""
     return METHODS[scheme.kind] if model.nv else still.METHOD
 
 
@@ -99,14 +98,33 @@ def step_once(
 
     known: the Roots that an earlier call has found, and whether they are good, () bool: nothing is solved or judged.
     """
-    s, solve = prepare(config, model, control, dt, state), STEPS[scheme.kind] if model.nv else still.step
-    if known is None:
-        found = solve(s.model, scheme, config, s.dt, s.start, s.state, s.status)
-        return *finish(scheme, config, failed_gradient, state, s, found), found.roots
-    roots, good = known
-    status = jnp.where(good, s.status, jnp.int8(Status.FROZEN))
-    found = solve(s.model, scheme, config, s.dt, s.start, s.state, status, roots)
-    return *finish(scheme, config, failed_gradient, state, s, found, judged=True), roots
+    s, roots = prepare(config, model, control, dt, state), None
+    if known is not None:
+        roots, good = known
+        s = s._replace(status=jnp.where(good, s.status, jnp.int8(Status.FROZEN)))
+        config = config._replace(retry=False)
+    found = run(scheme, config, s, roots)
+    return *finish(scheme, config, failed_gradient, state, s, found, judged=known is not None), found.roots
+
+
+def run(scheme: AnyScheme, config: SolverConfig, s: Prepared, known: Roots | None = None) -> StepResult:
+    """A step as its Method says: begin, solve, end. known: the Roots, where nothing is to be solved."""
+    method, given = method_of(scheme, s.model), (s.model, scheme, config, s.start)
+    problem_of, more, legs = method.problem, method.more, method.legs
+    leg = method.begin(s.model, scheme, config, s.dt, s.start, s.state, s.status, known)
+
+    def found(leg: Leg, root):
+        return find(problem_of(*given, leg), leg.status, root) if problem_of else still.solved(leg.status)
+
+    # all stages at once
+    if more is None or legs is None:
+        return method.end(*given, leg, found(leg, known and known.stages), known)
+
+    # or one after another, in one compiled loop
+    def solved(i, leg: Leg) -> Leg:
+        return more(*given, leg, found(leg, known and known.stages[i]))
+
+    return method.end(*given, loops.fori_loop(0, legs(scheme), solved, leg), None, known)
 
 
 def prepare(config: SolverConfig, model: Model, control, dt, state: State) -> Prepared:
@@ -133,7 +151,7 @@ def finish(
 ) -> tuple[State, StepInfo]:
     """The state after the step, `given` itself where it failed, and its StepInfo. judged: the status is final."""
     model, state, control, dt = s.model, s.state, s.control, s.dt
-    status = found.status if judged else _continuity(model, dt, s.start, state.v, found)
+    status = found.status if judged else _judged(scheme, s, found)
     good = implicit.keep(status == Status.CONVERGED)  # or reverse mode would solve again to know it
 
     def new(x, last):
@@ -161,17 +179,11 @@ def finish(
         numerical = gained - jnp.sum(work)
     info = StepInfo(
         status=status,
-        iterations=found.iterations,
-        residual=found.residual,
-        reached=found.reached,
-        damping=found.damping,
         substeps=jnp.ones((), jnp.int32),
-        worst=found.worst,
-        grad_ok=has_gradient(status, found.condition),
+        grad_ok=has_gradient(status, found.figures.condition),
         work=work,
         numerical_work=numerical,
-        condition=found.condition if config.condition else None,
-        **names(model),
+        **reported(model, found.figures, config.condition),
     )
     return after, info
 
@@ -211,11 +223,18 @@ def _status_before(model: Model, state: State, control: jax.Array, dt: jax.Array
     return jnp.where(state.status == Status.CONVERGED, status, int(Status.FROZEN)).astype(jnp.int8)
 
 
-def _continuity(model: Model, dt, start: StepStart, v_old, found: StepResult) -> jax.Array:
-    """BRANCH where a converged root is not continuous with the start or went through something, NONFINITE_EVAL where
-    its rates are not finite.
+def _judged(scheme: AnyScheme, s: Prepared, found: StepResult) -> jax.Array:
+    """BRANCH where a converged root is not continuous with the start, went through something, or has energy that no
+    force explains; NONFINITE_EVAL where its rates are not finite.
     """
-    smooth = is_continuous(model, dt, v_old, found.z, found.v) & ~passes_through(model, dt, start, found.z)
-    status = jnp.where(smooth, found.status, int(Status.BRANCH))
+    # the energy, beyond what the scheme adds by itself
+    model, dt, method = s.model, s.dt, method_of(scheme, s.model)
+    error, gains = method.own_error(model, scheme, found), jnp.zeros((), bool)
+    if error is not None:
+        gains = adds_energy(model, s.start, dt, found.stages, found.v, found.work, error, method.settles)
+
+    # the way; what did not converge keeps its status
+    smooth = is_continuous(model, dt, s.state.v, found.z, found.v) & ~passes_through(model, dt, s.start, found.z)
+    status = jnp.where(smooth & ~gains, found.status, int(Status.BRANCH))
     status = jnp.where(jnp.all(jnp.isfinite(found.v)), status, int(Status.NONFINITE_EVAL))
     return jnp.where(found.status == Status.CONVERGED, status, found.status).astype(jnp.int8)

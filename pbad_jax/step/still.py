@@ -10,7 +10,7 @@ from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage.problem import SolverConfig
-from pbad_jax.stage.result import Roots, StepResult
+from pbad_jax.stage.result import StepResult, none_solved
 from pbad_jax.stage.start import StepStart
 from pbad_jax.step.leg import Leg, Method
 
@@ -22,15 +22,9 @@ class Solved(NamedTuple):
     iterations: jax.Array  # () int32
 
 
-def step(model: Model, scheme, config: SolverConfig, dt, start: StepStart, state: State, status, known=None):
-    """The StepResult of no motion."""
-    del dt, state, known
-    return end(model, scheme, config, start, Leg((), start.v[None], status), solved(status))
-
-
-def begin(model: Model, scheme, config: SolverConfig, dt, start: StepStart, state: State, status) -> Leg:
+def begin(model: Model, scheme, config: SolverConfig, dt, start: StepStart, state: State, status, known=None) -> Leg:
     """There is one leg."""
-    del model, scheme, config, dt, state
+    del model, scheme, config, dt, state, known
     return Leg((), start.v[None], status)
 
 
@@ -40,28 +34,17 @@ def solved(status: jax.Array) -> Solved:
     return Solved(ended, jnp.zeros((), jnp.int32))
 
 
-def end(model: Model, scheme, config: SolverConfig, start: StepStart, leg: Leg, found) -> StepResult:
+def end(model: Model, scheme, config: SolverConfig, start: StepStart, leg: Leg, found, known=None) -> StepResult:
     """The same for every scheme."""
-    del scheme, leg
-    zero = jnp.zeros((), model.dtype)
-    return StepResult(
-        z=start.q,
-        v=start.v,
-        history=start.q,
-        status=found.status,
+    del scheme, leg, known
+    none = none_solved(model.dtype)
+    figures = none._replace(
         iterations=found.iterations,
-        residual=zero,
-        reached=jnp.where(found.status == Status.CONVERGED, jnp.ones_like(zero), zero),
-        damping=zero,
-        worst=jnp.zeros((), jnp.int32),
-        work=jnp.zeros(len(model.forces) if config.account else 0, model.dtype),
-        condition=jnp.ones_like(zero) if config.condition else jnp.full_like(zero, jnp.nan),
-        roots=Roots(),
+        reached=jnp.where(found.status == Status.CONVERGED, jnp.ones_like(none.reached), none.reached),
+        condition=jnp.full_like(none.condition, 1.0 if config.condition else jnp.nan),
     )
+    work = jnp.zeros(len(model.forces) if config.account else 0, model.dtype)
+    return StepResult(start.q, start.v, start.q, found.status, figures, work)
 
 
-def _nothing_to_solve(*_):
-    raise AssertionError("a model without degrees of freedom has no problem")
-
-
-METHOD = Method(begin, _nothing_to_solve, end)
+METHOD = Method(begin, None, end, lambda *_: None)

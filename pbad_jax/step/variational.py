@@ -19,8 +19,8 @@ from pbad_jax.model.state import State
 from pbad_jax.schemes import Variational
 from pbad_jax.solver import continuation
 from pbad_jax.stage import equation, predictor
-from pbad_jax.stage.problem import SolverConfig, StageProblem, find, root
-from pbad_jax.stage.result import Roots, StepResult, step_result, without_gain
+from pbad_jax.stage.problem import SolverConfig, StageProblem, root
+from pbad_jax.stage.result import Roots, StepResult, step_result
 from pbad_jax.stage.start import StepStart, instant_at
 from pbad_jax.stage.work import counted, power
 from pbad_jax.step import impulse
@@ -56,19 +56,10 @@ class MomentumEquation(NamedTuple):
         return mixed + _joint_matrix(model, z)
 
 
-def step(
-    model: Model, scheme: Variational, config: SolverConfig, dt, start: StepStart, state: State, status, known=None
-) -> StepResult:
-    """Solve p_k = <∂T_k/∂q, (T_{k+1} − T_k) M>/dt − dt τ_k/2 for q_{k+1}; then p_{k+1} from the same at q_{k+1}."""
-    leg = begin(model, scheme, config, dt, start, state, status, known)
-    found = find(problem(model, scheme, config, start, leg), leg.status, known and known.stages)
-    return end(model, scheme, config, start, leg, found, known)
-
-
 def begin(
     model: Model, scheme: Variational, config: SolverConfig, dt, start: StepStart, state: State, status, known=None
 ) -> Leg:
-    """The equation for q_{k+1}; it remembers the impulse before it."""
+    """p_k = <∂T_k/∂q, (T_{k+1} − T_k) M>/dt − dt τ_k/2 for q_{k+1}; it remembers the impulse before it."""
     del scheme, state
     kick = apply_impulses(model, config, dt, start, status, known and known.before)
     start, recurrence = impulse.after(start, kick), config.recurrence
@@ -93,8 +84,9 @@ def end(
     found: continuation.State,
     known: Roots | None = None,
 ) -> StepResult:
-    """p_{k+1}, half the kick included."""
-    solved, kick, begun = problem(model, scheme, config, start, leg), leg.memory, start
+    """p_{k+1} from the same at q_{k+1}, half the kick included."""
+    del known
+    solved, kick = problem(model, scheme, config, start, leg), leg.memory
     start, dt, recurrence = solved.start, leg.eq.dt, config.recurrence
     z = root(solved, found.attempt.x, found.status == Status.CONVERGED)
     st = equation.stages(model, start, z)
@@ -109,12 +101,11 @@ def end(
         first = instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
         last = instant_at(model, start, q, v, f, V, start.time + dt, dt)
         work = work + sum(0.5 * dt * power(model, at, "stages", which) for at in (first, last))
-    out = step_result(solved, found, z[0], v, start.q, work, Roots(kick.root, found.attempt.x))
-    out = out._replace(iterations=out.iterations + kick.iterations)
-    return out if known is not None else without_gain(model, begun, dt, st, out, OWN_ERROR, settles=True)
+    out = step_result(solved, found, st, v, start.q, work, Roots(kick.root, found.attempt.x))
+    return out._replace(figures=out.figures._replace(iterations=out.figures.iterations + kick.iterations))
 
 
-METHOD = Method(begin, problem, end)
+METHOD = Method(begin, problem, end, lambda *_: OWN_ERROR, settles=True)
 
 
 def _tested_at(model: Model, f: Frames, z: jax.Array, delta: Field, recurrence: str) -> jax.Array:
