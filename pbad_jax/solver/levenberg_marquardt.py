@@ -8,18 +8,8 @@ is Newton's. λ > 0 only after a rejected step, and it drops out again quickly; 
 
 (The paper's LM step pairs the gradient 2Jᵀr with JᵀJ, twice a Gauss–Newton step; not so here.)
 
-What judges a step δ is the slope along it, <r, δ>, from its start to its end: where it points back at the end more than
-twice as strongly as it pointed forward, the linear model does not reach that far. Accepted is a step that does not turn
-so, or that lowers the norm; after a hundred iterations only what lowers it, or the solve would go round a minimum of
-the norm that is no root. So Newton's method may cross the ridges that a nearly singular mechanism raises in any fixed
-norm, for the cost of one product; Deuflhard's natural test, which does the same, needs one more solve.
-
-Laws with kinks (dry friction, contact) are another matter. Their linear model may be good although the residual rises,
-since a step that is right to first order still ends a little too deep in something stiff. Such a problem hands out a
-guide, the duals of its laws, from which the next linear model is made, and every finite trial is taken; one that is not
-ends the solve. Here the slope, with the residual of the model at the step's end, says how far a model is trusted: where
-it points back too strongly, the trust falls. Steps are bounded by its square root, and friction goes by it from
-tangents to secants, which do not overshoot. Where Newton's step leads up, the trial comes again for a step with λ = 1.
+Two judges say what a trial is worth, by its residual alone: `judge_smooth`, and `judge_led` of problems that hand out a
+guide. So of a trial that is rejected, and of the root itself, unless it is the first guess, no matrix is made.
 
 Converged is a residual within the tolerance, or a Newton correction within it that has just been made: a stiff system's
 residual has rounding errors of its own size, the correction has not. So is a residual that is nearly within it where no
@@ -32,8 +22,6 @@ is left of the error is no longer the tolerance times the matrix's condition.
 
 One iteration is one residual, one matrix and one linear solve, the same program for every lane: `iterate` evaluates the
 trial point that the last call left, judges it, and leaves the next one; continuation.py loops.
-A trial is judged by its residual alone, so that of one that is rejected, and of the root itself, unless it is the first
-guess, no matrix is made.
 
 Read next: step/collocation.py.
 """
@@ -151,113 +139,149 @@ def restart(problem: Problem, s: SolveState, x, trust: jax.Array | float = 1.0) 
 
 def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveState:
     """Exactly one iteration: evaluate the trial, judge it, solve once. A finished solve is returned unchanged."""
+    judge, go_on = (judge_smooth, _corrected_once_more) if s.guide is None else (judge_led, _led_on)
+
     # the residual alone judges the trial; a matrix is made where the solve goes on from there
-    t = _evaluate_trial(problem, h, settings, s)
+    r, terms = problem.residual(s.trial, h, s.guide)
+    norm = problem.metric.norm(r)
+    t = _Trial(r, terms, norm, _limit(problem, settings, s, norm))
+    verdict = judge(problem, h, s, t)
     first = s.iterations < 0  # a guess that is a root to the bit needs a matrix too: its branch is told by it
-    wanted = t.better & (settings.keeps_matrix | first | ~_is_root(settings, s, t, t.better))
+    wanted = verdict.better & (settings.keeps_matrix | first | ~_is_root(s, t, verdict.tiny, verdict.better))
     J, finite = _matrix(problem, s, t, wanted)
 
     # accept or reject: λ follows from that, and whether the solve ends, and how
-    accept = t.better & finite
-    root = _is_root(settings, s, t, accept)
-    damping = _next_damping(s, accept)
+    accept = verdict.better & finite
+    root = _is_root(s, t, verdict.tiny, accept)
+    damping = jnp.where(first, 0.0, jnp.where(accept, verdict.less, verdict.more))
     status = _status(
         root,
-        ((s.iterations < 0) & ~(t.finite & finite), Status.NONFINITE_EVAL),
-        ((damping > LAMBDA_MAX) | ((s.guide is not None) & (s.iterations >= 0) & ~accept), Status.STALLED),
+        (first & ~(verdict.finite & finite), Status.NONFINITE_EVAL),
+        (~accept & verdict.stalls, Status.STALLED),
         (s.iterations + 1 >= settings.max_iterations, Status.MAX_ITER),
     )
 
     # the point to go on from: the trial, or the one before it
-    there, here = (s.trial, t.r, t.norm, t.merit), (s.x, s.r, s.norm, s.merit)
+    there, here = (s.trial, t.r, t.norm, verdict.merit), (s.x, s.r, s.norm, s.merit)
     x, r, norm, merit = jax.tree.map(lambda a, b: jnp.where(accept, a, b), there, here)
 
     # Newton's correction there, or the damped one, and as much of it as the trust allows
-    model_r = r if s.guide is None else t.model_r
+    model_r = r if verdict.model_r is None else verdict.model_r
     newton = _correction(problem, s, J, model_r, damping)
     length = problem.metric.length(newton)
-    trust = s.trust if s.guide is None else _next_trust(problem, s, t)
-    step = _bounded(problem, newton, jnp.sqrt(trust))
+    step = _bounded(problem, newton, jnp.sqrt(verdict.trust))
     slope, trial = problem.metric.slope(model_r, step), problem.retract(x, step)
 
-    # what the next call evaluates, and what it judges that by
-    after = s._replace(
-        x=x,
-        r=r,
-        J=J,
-        norm=norm,
-        limit=jnp.where(accept | t.tiny, t.limit, s.limit),
-        merit=merit,
-        trial=trial,
-        newton=newton,
-        length=length,
-        damping=damping,
-        step=step,
-        slope=slope,
-        trust=trust,
-        leaps=s.leaps | _leaps(problem, s, newton),
-        iterations=s.iterations + 1,
-        status=status,
-    )
-    if s.guide is None:
-        # a root is corrected once more, where that is shorter than the last correction
-        last = root & accept & (length < s.length)
-        after = after._replace(x=jax.tree.map(lambda a, b: jnp.where(last, a, b), trial, x))
-    else:
-        # the next linear model from new duals; the same trial with λ = 1 where Newton's step leads up
-        after = after._replace(guide=problem.next_guide(s.guide, t.terms, step, trust))
-        after = _once_more(s, after, (problem.metric.slope(model_r, newton) >= 0) & ~s.again)
+    # what the next call goes on from, evaluates, and judges that by
+    limit = jnp.where(accept | verdict.tiny, t.limit, s.limit)
+    after = s._replace(x=x, r=r, J=J, norm=norm, limit=limit, merit=merit, damping=damping, status=status)
+    after = after._replace(trial=trial, newton=newton, length=length, step=step, slope=slope, trust=verdict.trust)
+    after = after._replace(iterations=s.iterations + 1)
+    after = go_on(problem, s, t, after, model_r, root & accept)
 
     # a finished solve stays as it is
     return jax.tree.map(lambda new, old: jnp.where(s.status == RUNNING, new, old), after, s)
 
 
-def _once_more(s: SolveState, after: SolveState, again) -> SolveState:
-    """Where Newton's step leads up, the same trial again, as if it had not been led on from."""
-    names = ("trial", "newton", "length", "guide", "step", "slope", "trust")
-    same = {k: jax.tree.map(lambda a, b: jnp.where(again, a, b), getattr(s, k), getattr(after, k)) for k in names}
-    return after._replace(**same, again=again)
-
-
 class _Trial(NamedTuple):
-    """What has been found of the trial point."""
+    """What is found of the trial point before it is judged."""
 
     r: jax.Array
     terms: Any
-    model_r: jax.Array  # the residual of its linear model
     norm: jax.Array
     limit: jax.Array
-    merit: jax.Array
-    finite: jax.Array
-    better: jax.Array  # finite, and better than the point before
-    tiny: jax.Array  # whether the correction that led to it was within the tolerance, and the model is the residual's
 
 
-def _evaluate_trial(problem: Problem, h, settings: Settings, s: SolveState) -> _Trial:
-    """The residual at the trial, what else its judgement needs, and whether it is better than the point before."""
-    # the residual, its norm, and the residual of the linear model, which duals make another one
-    r, terms = problem.residual(s.trial, h, s.guide)
-    norm, merit, model_r = problem.metric.norm(r), problem.merit(s.trial, h), problem.modelled(terms, r)
-    first, finite = s.iterations < 0, jnp.isfinite(norm)
+class Verdict(NamedTuple):
+    """What a judge says of the trial, and of what follows."""
 
+    finite: jax.Array  # () bool
+    better: jax.Array  # () bool, finite, and better than the point before
+    tiny: jax.Array  # () bool, the correction that led to it was within the tolerance, and the model is the residual's
+    merit: jax.Array  # () what must fall
+    model_r: jax.Array | None  # (n,) the residual of the linear model there; None: the residual where it goes on from
+    less: jax.Array  # () λ where it is accepted
+    more: jax.Array  # () λ where it is not
+    stalls: jax.Array  # () bool, where it is not the solve ends
+    trust: jax.Array  # () of the guide
+
+
+# --- smooth laws -----------------------------------------------------------------------------------------
+# What judges a step δ is the slope along it, <r, δ>, from its start to its end: where it points back at the end more
+# than twice as strongly as it pointed forward, the linear model does not reach that far. Accepted is a step that does
+# not turn so, or that lowers the norm; after a hundred iterations only what lowers it, or the solve would go round a
+# minimum of the norm that is no root. So Newton's method may cross the ridges that a nearly singular mechanism raises
+# in any fixed norm, for the cost of one product; Deuflhard's natural test, which does the same, needs one more solve.
+
+
+def judge_smooth(problem: Problem, h, s: SolveState, t: _Trial) -> Verdict:
+    """By the slope, the norm, or the energy where that is the merit; λ rises where a trial is rejected."""
     # where a whole Newton correction within the tolerance led here, r is no more than rounding
-    limit = _limit(problem, settings, s, norm)
-    tiny = (s.length <= limit) & (s.damping == 0)
-    if s.guide is not None:
-        # a guided solve takes what is finite; that correction counts only where model and residual agree
-        beyond = problem.metric.norm(model_r - r)
-        tiny &= beyond <= ROUNDING * limit
-        return _Trial(r, terms, model_r, norm, limit, norm, finite, finite & jnp.isfinite(beyond), tiny)
+    first, finite, merit = s.iterations < 0, jnp.isfinite(t.norm), problem.merit(s.trial, h)
+    tiny = (s.length <= t.limit) & (s.damping == 0)
+
+    # better is lower, or for CROSSING iterations not turned; of an energy what has not risen, to its rounding
     if merit is None:
-        # better is lower, or for CROSSING iterations not turned: <r, δ> not over twice what it was
-        turned = jnp.abs(problem.metric.slope(r, s.step)) > TURNED * jnp.abs(s.slope)
-        crosses = ~turned & (s.iterations < CROSSING)
-        merit, better = norm, first | (norm < DECREASE * s.norm) | crosses
+        turned = jnp.abs(problem.metric.slope(t.r, s.step)) > TURNED * jnp.abs(s.slope)
+        merit, better = t.norm, first | (t.norm < DECREASE * s.norm) | (~turned & (s.iterations < CROSSING))
     else:
-        # better is an energy that has not risen, to its rounding
         finite &= jnp.isfinite(merit)
         better = first | (merit <= s.merit + 8 * jnp.finfo(merit.dtype).eps * jnp.abs(s.merit))
-    return _Trial(r, terms, model_r, norm, limit, merit, finite, finite & better, tiny)
+
+    more = jnp.maximum(s.damping * LAMBDA_UP, LAMBDA_FIRST)
+    less = jnp.where(s.damping * LAMBDA_DOWN < LAMBDA_MIN, 0.0, s.damping * LAMBDA_DOWN)
+    return Verdict(finite, finite & better, tiny, merit, None, less, more, more > LAMBDA_MAX, s.trust)
+
+
+def _corrected_once_more(problem: Problem, s: SolveState, t: _Trial, after: SolveState, model_r, root) -> SolveState:
+    """A root by a correction that is shorter than the last; and whether the solve leaps.
+
+    It does where a long correction is not shorter than half of the one before, Kantorovich's bound of a contraction.
+    While that holds, the root is the only one nearby, and the one that grows out of the root the guess was made from.
+    """
+    del t, model_r
+    last = root & (after.length < s.length)
+    now, before = reach(problem, after.newton), reach(problem, s.newton)
+    leaps = (s.iterations >= 0) & (now > LONG) & (now > CONTRACTION * before)
+    x = jax.tree.map(lambda a, b: jnp.where(last, a, b), after.trial, after.x)
+    return after._replace(x=x, leaps=s.leaps | leaps)
+
+
+# --- laws with kinks -------------------------------------------------------------------------------------
+# Of dry friction and contact the linear model may be good although the residual rises, since a step that is right to
+# first order still ends a little too deep in something stiff. Such a problem hands out a guide, the duals of its laws,
+# from which the next linear model is made, and every finite trial is taken; one that is not ends the solve. Here the
+# slope, with the residual of the model at the step's end, says how far a model is trusted: where it points back too
+# strongly, the trust falls. Steps are bounded by its square root, and friction goes by it from tangents to secants,
+# which do not overshoot. Where Newton's step leads up, the trial comes again for a step with λ = 1.
+
+
+def judge_led(problem: Problem, h, s: SolveState, t: _Trial) -> Verdict:
+    """By being finite; the slope makes the trust."""
+    del h  # no energy is minimised
+    # a correction within the tolerance counts only where model and residual agree
+    model_r = problem.modelled(t.terms, t.r)
+    beyond, finite = problem.metric.norm(model_r - t.r), jnp.isfinite(t.norm)
+    tiny = (s.length <= t.limit) & (s.damping == 0) & (beyond <= ROUNDING * t.limit)
+
+    # the trust falls where the slope turns, and grows faster where it goes on as it began
+    end, begin = problem.metric.slope(model_r, s.step), jnp.abs(s.slope)
+    turned = (end > TURNED * begin) & (s.iterations >= PATIENCE)
+    gain = jnp.where(end < -SHORT * begin, 1 / MISTRUST, REGAIN)
+    trust = jnp.where(turned, jnp.maximum(LEAST, MISTRUST * s.trust), jnp.minimum(1.0, gain * s.trust))
+
+    damping, better = jnp.where(s.again, jnp.ones_like(s.damping), 0.0), finite & jnp.isfinite(beyond)
+    return Verdict(finite, better, tiny, t.norm, model_r, damping, damping, s.iterations >= 0, trust)
+
+
+def _led_on(problem: Problem, s: SolveState, t: _Trial, after: SolveState, model_r, root) -> SolveState:
+    """With new duals for the next linear model; where Newton's step leads up, the same trial with λ = 1."""
+    del root
+    after = after._replace(guide=problem.next_guide(s.guide, t.terms, after.step, after.trust))
+    again = (problem.metric.slope(model_r, after.newton) >= 0) & ~s.again
+    names = ("trial", "newton", "length", "guide", "step", "slope", "trust")
+    same = {k: jax.tree.map(lambda a, b: jnp.where(again, a, b), getattr(s, k), getattr(after, k)) for k in names}
+    return after._replace(**same, again=again)
 
 
 def _limit(problem: Problem, settings: Settings, s: SolveState, norm: jax.Array) -> jax.Array:
@@ -267,10 +291,10 @@ def _limit(problem: Problem, settings: Settings, s: SolveState, norm: jax.Array)
     return jnp.where(rounded, jnp.maximum(limit, settings.rounding), limit)
 
 
-def _is_root(settings: Settings, s: SolveState, t: _Trial, accept) -> jax.Array:
+def _is_root(s: SolveState, t: _Trial, tiny, accept) -> jax.Array:
     """Whether the solve ends with the trial, or with the point before, where that is not accepted."""
     best, limit = jnp.where(accept, t.norm, s.norm), jnp.where(accept, t.limit, s.limit)
-    at_rounding = t.tiny | (~accept & (best <= ROUNDING * limit))
+    at_rounding = tiny | (~accept & (best <= ROUNDING * limit))
     corrected = (s.iterations >= 0) & ~s.again  # what comes again was no root the first time
     return (corrected & ((best <= limit) | at_rounding)) | (best == 0)
 
@@ -290,23 +314,6 @@ def _matrix(problem: Problem, s: SolveState, t: _Trial, wanted):
     return cond_if_any(wanted & (s.status == RUNNING), as_before, anew, problem, t.terms, s.J)
 
 
-def _next_damping(s: SolveState, accept) -> jax.Array:
-    """λ."""
-    if s.guide is not None:
-        return jnp.where(s.again, jnp.ones_like(s.damping), 0.0)
-    more = jnp.maximum(s.damping * LAMBDA_UP, LAMBDA_FIRST)
-    less = jnp.where(s.damping * LAMBDA_DOWN < LAMBDA_MIN, 0.0, s.damping * LAMBDA_DOWN)
-    return jnp.where(s.iterations < 0, 0.0, jnp.where(accept, less, more))
-
-
-def _next_trust(problem: Problem, s: SolveState, t: _Trial) -> jax.Array:
-    """Of a guide, in tangents."""
-    end, begin = problem.metric.slope(t.model_r, s.step), jnp.abs(s.slope)
-    turned = (end > TURNED * begin) & (s.iterations >= PATIENCE)
-    more = jnp.where(end < -SHORT * begin, 1 / MISTRUST, REGAIN)
-    return jnp.where(turned, jnp.maximum(LEAST, MISTRUST * s.trust), jnp.minimum(1.0, more * s.trust))
-
-
 def _correction(problem: Problem, s: SolveState, J, r: jax.Array, damping) -> jax.Array:
     """Newton's, −J⁻¹ r, or where λ > 0 the damped one: one solve."""
 
@@ -323,17 +330,6 @@ def reach(problem: Problem, delta: jax.Array) -> jax.Array:
     """The largest |δ| of an unknown over what its linear model can be trusted with, ()."""
     longest = problem.max_correction
     return jnp.max(jnp.abs(delta.reshape(-1, longest.size)) / jnp.reshape(longest, (1, -1)))
-
-
-def _leaps(problem: Problem, s: SolveState, newton: jax.Array) -> jax.Array:
-    """Whether a long correction is not shorter than half of the one before, (): Kantorovich's bound of a contraction.
-
-    While it holds, the root is the only one nearby, and the one that grows out of the root the guess was made from.
-    """
-    if s.guide is not None:
-        return jnp.zeros((), bool)
-    now, before = reach(problem, newton), reach(problem, s.newton)
-    return (s.iterations >= 0) & (now > LONG) & (now > CONTRACTION * before)
 
 
 def _bounded(problem: Problem, delta: jax.Array, trust: jax.Array) -> jax.Array:
