@@ -102,11 +102,14 @@ def divided(impulse: jax.Array) -> jax.Array:
 
 def after_closing_impulse(problem: StageProblem, found: StepResult, st: StageFields, known: Any = None) -> StepResult:
     """What was found of a step with the stages st, with the velocities after the share of the impulse at its end."""
+    # the end of the step, where a solve starts that knows what acts once a step alone
     model, dt = problem.model, problem.eq.dt
     good = found.status == Status.CONVERGED
     q = manifold.compose_increment(model, problem.start.q, found.z)
     before = dataclasses.replace(problem.start, q=q, v=found.v, time=problem.start.time + dt)
     start = step_start(model, before, problem.start.control, problem.start.recurrence)
+
+    # the equation for v⁺, its guess and its root
     eq = ClosingEquation(dt, jnp.ones(1, q.dtype), jnp.ones(1, q.dtype), effective_mass(model, start, dt))
     guess = dt * _guess(model, start, eq, equation.end_load(model, problem.start, 1.0, st, dt), problem.start.v)
     once = dataclasses.replace(model, forces=tuple(acting(model, "step")))
@@ -115,11 +118,15 @@ def after_closing_impulse(problem: StageProblem, found: StepResult, st: StageFie
     closing = StageProblem(once, dataclasses.replace(start, near=near), eq, guess[None], newton)
     ended, z = solve(closing, jnp.where(good, jnp.int8(lm.RUNNING), found.status), known)
     v = start.v + _gained(model, _change(model, start, dt, z)) / dt
+
+    # its work, by the mean of both velocities
     work = found.work
     which = counted(model, problem.start, problem.config.account)
     if any(acts_at(model.forces[k]) == "step" for k in which):
         st = equation.stages(model, start, z)
         work = work + SHARE * dt * _power(model, start, dt, st, _felt(start, eq.mass, 0.5 * (start.v + v)), which)
+
+    # what of it is taken over where the step before it was solved
     figures, residual = found.figures, relative_residual(closing, ended.attempt)
     figures = figures._replace(
         iterations=figures.iterations + ended.iterations,

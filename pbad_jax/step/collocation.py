@@ -55,21 +55,27 @@ def end(
     known: Roots | None = None,
 ) -> StepResult:
     """All that comes after the solve."""
+    # the stages, if need be from another guess
     eq, solved = leg.eq, problem(model, scheme, config, start, leg)
     if scheme.has_history and config.retry and config.method == "lm":
         found = from_radau(solved, found)
-    closed = is_closed_by_one(model, scheme)
     z = root(solved, found.attempt.x, found.status == Status.CONVERGED)
     st = equation.stages(model, start, z)
+
+    # the velocity at the end, and where the next step's history is
     v, _, _ = equation.end_velocity(model, start, eq, st)
     history = manifold.compose_increment(model, start.q, z[-2]) if scheme.m > 1 else start.q
-    which = counted(model, start, config.account)
+
+    # the work at the stages, and of what acts once a step
+    which, closed = counted(model, start, config.account), is_closed_by_one(model, scheme)
     work = jnp.asarray(scheme.weights, start.q.dtype) @ stage_work(model, start, eq, st, which)
     at_once = (
         impulse_work_before(model, start, eq.dt, st, which) if closed else impulse_work(model, start, eq, st, which)
     )
-    work = work + at_once
-    result = step_result(solved, found, st, v, history, work, Roots(leg.memory, found.attempt.x))
+
+    # all of it, with the impulse at the end of schemes that divide theirs
+    roots = Roots(leg.memory, found.attempt.x)
+    result = step_result(solved, found, st, v, history, work + at_once, roots)
     return after_closing_impulse(solved, result, st, known and known.closing) if closed else result
 
 

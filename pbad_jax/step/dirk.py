@@ -56,7 +56,7 @@ class _Done(NamedTuple):
 
 
 class _Memory(NamedTuple):
-    """Of a step."""
+    """What goes on from stage to stage."""
 
     kick: Impulse
     done: _Done

@@ -86,6 +86,7 @@ def end(
 ) -> StepResult:
     """p_{k+1} from the same at q_{k+1}, half the kick included."""
     del known
+    # q_{k+1}, and the momentum there as a velocity
     solved, kick = problem(model, scheme, config, start, leg), leg.memory
     start, dt, recurrence = solved.start, leg.eq.dt, config.recurrence
     z = root(solved, found.attempt.x, found.status == Status.CONVERGED)
@@ -93,14 +94,20 @@ def end(
     delta, f = jax.tree.map(lambda x: x[0], (st.delta, st.frames))
     mass = operator.mass(model, f, recurrence)
     free = operator.solve(model, mass, _tested_at(model, f, z[0], delta, recurrence) / dt)
+
+    # the other half of the kick
     q = manifold.compose_increment(model, start.q, z[0])
     v = _half_kick(model, start, q, free, f, mass, dt)
+
+    # the work by both ends
     work, which = kick.work, counted(model, start, config.account)
     if which:
         V = transforms.velocity_field(model, f, v)
         first = instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
         last = instant_at(model, start, q, v, f, V, start.time + dt, dt)
         work = work + sum(0.5 * dt * power(model, at, "stages", which) for at in (first, last))
+
+    # with what the impulse before it has taken
     out = step_result(solved, found, st, v, start.q, work, Roots(kick.root, found.attempt.x))
     return out._replace(figures=out.figures._replace(iterations=out.figures.iterations + kick.iterations))
 
