@@ -52,10 +52,7 @@ class Touching(NamedTuple):
 
     points: Array  # (c,3) m, in the body's frame
     radius: float  # m, of every point
-    stiffness: Array  # (n,) N/m
-    room: Array  # (n,) m, D of the stop (docs/mathematics.md), inf: there is none
     friction: Array  # (n,) μ
-    depths: tuple[Array, Array]  # (n,c) m before and after the step; negative in the air
     is_level: Array  # (n,) whether it is ground, whose normal is z
 
 
@@ -120,16 +117,15 @@ def wrong_wrench(s: Steps, t: Touching, turn: Array, loose: float) -> dict[str, 
     J = s.after.P - s.before.P - s.weight * s.dt[:, None]
     K = s.after.L - s.before.L
     some = loose * (size(s.before.P) + size(s.after.P) + size(s.weight) * s.dt + 1e-3 * s.mass)
-    # friction is that of the normal force at the start of the step, a share of it that at the end
-    deep = np.maximum(np.maximum(*t.depths), 0).T  # (c,n) m
-    stopped = 1e4 * np.maximum(deep - t.room / 2, 0) ** 2 / (t.room / 4)
-    grip = s.dt * t.friction * t.stiffness * (deep + stopped)  # N s
-    arm, reach = size(t.points)[:, None], size(t.points).max() + t.radius
-    lever = np.sum((arm + t.radius) * grip, axis=0) + arm.max() * np.maximum(size(J), 0)
+    # friction by the normal force of the step: no more than μ times all that contact has given, on ground along z;
+    # against what is bent friction may be across another normal than that force is along
+    arm, reach = size(t.points).max(), size(t.points).max() + t.radius
+    lever = (arm + (arm + t.radius) * t.friction) * size(J)
     own = turn**2 * np.maximum(size(s.before.L), size(s.after.L))
-    found = {"moment": size(K) > (1 + loose) * lever + own + reach * some}
+    plain = t.is_level | (t.friction == 0)
+    found = {"moment": plain & (size(K) > (1 + loose) * lever + own + reach * some)}
     found["pulled"] = t.is_level & (J[:, 2] < -some)
-    found["cone"] = t.is_level & (size(J[:, :2]) > (1 + loose) * grip.sum(0) + some)
+    found["cone"] = t.is_level & (size(J[:, :2]) > (1 + loose) * t.friction * np.maximum(J[:, 2], 0) + some)
     if len(t.points) == 1 and not t.points.any():  # a ball: its moment is that of its friction
         down = np.array([0, 0, -t.radius])
         slip = np.c_[J[:, :2], 0 * s.dt]

@@ -18,7 +18,6 @@ import numpy as np
 import torture_driven
 from helpers import changed, part
 from judges import Steps, Touching
-from scipy.spatial.transform import Rotation
 from torture_system import Ends, R, System, rod, scaled, sizes, thrown
 
 import pbad_jax as pbad
@@ -141,7 +140,6 @@ def shot(dtype) -> System:
     ball = Body("ball", 1.0, inertia=0.004 * np.eye(3), joints=[Joint("free")], geoms=[Geom("sphere", (R,))])
     bare = pbad.build_model([ball], dtype=dtype)
     model = pbad.with_forces(bare, forces.contact(bare, forces.box((0, 0, 0), (1, 1, 1))))
-    stiffness = float(model.forces[-1].stiffness[0])
 
     def numbers(rng, n):
         kind = rng.integers(0, 5, n)  # 4: a rotor
@@ -194,9 +192,7 @@ def shot(dtype) -> System:
         def distance(P):
             return rounded_box(x["half"], x["rim"], P - x["at"])
 
-        depths = (R - distance(a))[:, None], (R - distance(b))[:, None]
-        room, level = R + np.min(x["half"], axis=1), x["kind"] == GROUND
-        t = Touching(np.zeros((1, 3)), R, stiffness * x["strength"], room, x["friction"], depths, level)
+        t = Touching(np.zeros((1, 3)), R, x["friction"], x["kind"] == GROUND)
         found = {why: x & ~free for why, x in judges.wrong_wrench(s, t, turn, loose).items()}
         found["momentum"] = free & judges.changes_momentum(s, loose)
         found["spin"] = free & judges.changes_spin(s, turn, loose)
@@ -218,7 +214,7 @@ def lying(dtype) -> System:
     box = Body("box", 1.0, inertia=I, joints=[Joint("free")], geoms=[Geom("box", half)])
     bare = pbad.build_model([box], dtype=dtype)
     model = pbad.with_forces(bare, forces.contact(bare))
-    points, stiffness = np.asarray(model.forces[-1].u)[:, :3], float(model.forces[-1].stiffness[0])
+    points = np.asarray(model.forces[-1].u)[:, :3]
 
     def numbers(rng, n):
         return {"friction": rng.choice([0.0, 0.5, 1.0], n), "strength": rng.choice([0.1, 1.0, 10.0], n)}
@@ -239,12 +235,7 @@ def lying(dtype) -> System:
     def judge(s, x, e, loose):
         turn = turns(s, slice(3, 6))
 
-        def depths(q):
-            corners = np.einsum("nab,cb->nca", Rotation.from_quat(q[:, 3:], scalar_first=True).as_matrix(), points)
-            return -(corners[..., 2] + q[:, 2:3])
-
-        level, room = np.ones(len(s.dt), bool), np.full(len(s.dt), half.min())
-        t = Touching(points, 0.0, stiffness * x["strength"], room, x["friction"], (depths(e.q0), depths(e.q1)), level)
+        t = Touching(points, 0.0, x["friction"], np.ones(len(s.dt), bool))
         return judges.wrong_wrench(s, t, turn, loose)
 
     return System(model, numbers, lane, start, judge, BLOW, has_one_root=False)

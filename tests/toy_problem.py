@@ -89,7 +89,7 @@ class Toy:
     def goes_far(self):
         return jnp.ones((), bool)
 
-    def is_on_branch(self, x, J, asked, leaps, on_the_way):
+    def is_on_branch(self, h, attempt, asked, on_the_way):
         return jnp.ones((), bool)
 
 

@@ -21,7 +21,7 @@ There is one point for every pair of shapes. Of many pairs `most` take part in a
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -32,24 +32,26 @@ from pbad_jax.errors import ModelError
 from pbad_jax.forces import axes
 from pbad_jax.forces.contact_law import (
     TAU,
-    Led,
+    Material,
+    Place,
     Touch,
     below,
     contact_duals,
     contact_load,
     contact_parts,
-    coulomb_friction,
-    distances_at,
-    elastic_normal_force,
+    depths,
     is_elastic,
-    mobility_along,
-    normal_force,
+    links_of,
+    material,
     parameters,
+    points_of,
+    stored_energy,
+    touches,
     turning_numbers,
+    unit,
 )
 from pbad_jax.forces.contact_points import contact_points
-from pbad_jax.forces.force import Instant, Load, Parts, PointForces, Start, each_link, place
-from pbad_jax.forces.one_sided import spring
+from pbad_jax.forces.force import Instant, Load, Parts, Start
 from pbad_jax.forces.pairs import checked_pairs, lighter_masses, of_one_tree
 from pbad_jax.forces.passing import crossing, gains_energy, on_another_side, rests
 from pbad_jax.forces.surfaces import safe_norm
@@ -59,7 +61,66 @@ from pbad_jax.model.model import Model, check_model
 
 CROWN = 1e-3
 ROUND = ("sphere", "capsule")
-OF_A_PAIR = ("u", "radius", "stiffness", "width", "damping", "friction", "turning")
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class AxisGap:
+    """The crowned distance of two axes, negative where they have passed one another in the step and overlap; a Gap."""
+
+    u: jax.Array  # (c,4,4) centre (p, 1) and half axis (h, 0) of the first, and of the second
+    radius: jax.Array  # (c,2) m
+    links: tuple = dataclasses.field(metadata=STATIC)  # c tuples of four
+    where: jax.Array | None = None  # (c,4) int, during a step
+    bodies: ClassVar[slice] = slice(0, None, 2)
+
+    @property
+    def reach(self) -> jax.Array:
+        """(c,) m."""
+        return small_sum(self.radius)
+
+    @property
+    def soft(self) -> jax.Array:
+        """c² of axes.py, (c,) m²."""
+        return CROWN * self.reach**2
+
+    def distance(self, P: jax.Array, at: Instant) -> jax.Array:
+        """d (c,) m, with its side."""
+        d, n, _ = self.nearest(P)
+        return self.side(at, d, n[:, 0]) * d
+
+    def slopes(self, P: jax.Array, at: Instant) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """By hand, see axes.py."""
+        d, n, curvature = jax.vmap(axes.slopes)(P, self.soft)
+        side, k = self.side(at, d, n[:, 0]), 3 * P.shape[1]
+        return side * d, side[:, None, None] * n, side[:, None, None] * curvature.reshape(-1, k, k)
+
+    def nearest(self, P: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """d ≥ 0, its gradient (c,4,3), and where along both axes, (c,2) from −1 to 1."""
+        return jax.vmap(axes.gap)(P, self.soft)
+
+    def side(self, at: Instant, d: jax.Array, n: jax.Array) -> jax.Array:
+        """(c,) −1 where the axes have passed one another since the start of the step and overlap, else 1."""
+        passed = small_sum(self.nearest(points_of(self, at.start.T))[1][:, 0] * n) < 0
+        return jnp.where(passed & (d < self.reach), -1.0, 1.0).astype(d.dtype)
+
+    def touching(self, at: Instant) -> Place:
+        """In the middle of the overlap."""
+        d, n, along = self.nearest(points_of(self, at.start.T))
+        depth = self.reach - d
+
+        # from the axes along the normal, in the links' frames
+        arm = 0.5 * (self.reach - d * safe_norm(n[:, 0]))[:, None] - self.radius
+        arm = arm * jnp.asarray([[1.0, -1.0]], n.dtype)
+        turned = transpose(at.start.T[links_of(self)[:, self.bodies]][..., :3])
+        inside = matvec(turned, arm[..., None] * unit(n[:, 0])[:, None])
+        u = self.u[:, ::2] + along[..., None] * self.u[:, 1::2]
+        return Place(depth, n[:, 0], u + jnp.concatenate([inside, jnp.zeros_like(arm)[..., None]], axis=-1))
+
+    def pushed(self, P: jax.Array, f: jax.Array) -> jax.Array:
+        """On both surfaces."""
+        along = jax.vmap(axes.nearest)(P, self.soft)
+        return below(P[:, ::2] + along[..., None] * P[:, 1::2], f[:, ::2], self.radius)
 
 
 @jax.tree_util.register_dataclass
@@ -80,94 +141,53 @@ class BodyContact:
     damping: jax.Array  # (c,) χ, s/m
     friction: jax.Array  # (c,) μ
     stick_speed: jax.Array  # () m/s
-    links: Any = dataclasses.field(metadata=STATIC)  # c tuples of four; during a step also (c,4) int
+    links: tuple = dataclasses.field(metadata=STATIC)  # c tuples of four
     turning: jax.Array | None = None  # (c,2) m, torsional and rolling friction
     at: str = dataclasses.field(default="step", metadata=STATIC)
     conservative: bool = dataclasses.field(default=False, metadata=STATIC)
     most: int | None = dataclasses.field(default=None, metadata=STATIC)  # pairs at a time; None: all
-    # c bools, whether joints connect the bodies; (): none; during a step also (c,) bool
-    held: Any = dataclasses.field(default=(), metadata=STATIC)
+    held: tuple[bool, ...] = dataclasses.field(
+        default=(), metadata=STATIC
+    )  # whether joints connect the bodies; (): none
     dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
-        return contact_load(self._nearest(at), at)
+        return contact_load(*self._nearest(at), at)
 
     def by_parts(self, model: Model, at: Instant) -> Parts:
         """Some of the pairs at a time, in the order of how near they were."""
-        del model
-        some = self._nearest(at)
-        d = (jax.vmap(axes.gap)(some._points(T), some._soft)[0] for T in distances_at(at))
-
-        def load(pairs: dict, at: Instant) -> Load:
-            return contact_load(dataclasses.replace(self, **pairs, most=None), at)
-
-        pairs = {name: getattr(some, name) for name in OF_A_PAIR}
-        pairs |= {"links": jnp.asarray(each_link(some.links, some.u)), "held": jnp.asarray(some._held)}
-        return contact_parts(load, some, pairs, [some._reach - x for x in d], at)
+        return contact_parts(*self._nearest(at), at)
 
     def dual(self, model: Model) -> tuple:
         """A tangent and a sliding direction of every pair that may touch in a step."""
-        return contact_duals(self, model, self._taken)
+        return contact_duals(self._law, self._taken)
 
     def near(self, model: Model, start: Start) -> jax.Array | None:
         """Which pairs overlap most, or almost do, at the start of a step; None for all."""
-        del model
         return None if self._taken == len(self.links) else self._most(start)
-
-    def _most(self, start: Start) -> jax.Array:
-        gaps = jax.vmap(axes.gap)(self._points(start.T), self._soft)[0] - self._reach
-        return jax.lax.top_k(-jax.lax.stop_gradient(gaps), self._taken)[1]
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """k ∫ramp(δ), J, and what the stop has."""
-        return jnp.sum(spring(self, self.depth(model, at))[0])
+        return stored_energy(self._gap, self._law, at)
 
     def depth(self, model: Model, at: Instant) -> jax.Array:
         """δ of every pair, (c,) m; negative where they are apart."""
-        d, n, _ = jax.vmap(axes.gap)(self._points(at.T), self._soft)
-        return self._reach - self._side(at, d, n) * d
+        return depths(self._gap, at)
 
     def passed(self, model: Model, at: Instant) -> jax.Array:
         """Whether two axes have gone past one another, or bodies are pushed out of another side; and whether pairs
         overlap that were not among the nearest.
         """
+        through = _went_through(model, *self._nearest(at), at)
         if self._taken == len(self.links):
-            return self._went_through(model, at)
-        near = self._chosen(at)
-        seen = jnp.any(jnp.arange(len(self.links))[:, None] == near[None, :], axis=1)
-        d = jax.vmap(axes.gap)(self._points(at.T), self._soft)[0]
-        return self._nearest(at)._went_through(model, at) | jnp.any(~seen & (d < self._reach))
-
-    def _went_through(self, model: Model, at: Instant) -> jax.Array:
-        start, end = self._points(at.start.T), self._points(at.T)
-        moved = end - start
-
-        def gap(t: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-            return jax.vmap(axes.gap)(start + t[:, None, None] * moved, self._soft)
-
-        sizes = jnp.linalg.norm(jnp.stack([moved[:, 0] - moved[:, 2], moved[:, 1], moved[:, 3]]), axis=-1)
-        way = crossing(lambda t: gap(t)[0] - self._reach, jnp.sum(sizes, axis=0))
-        n_in, n_out = (gap(t)[1][:, 0] for t in (way.enters, way.leaves))
-        d, n, _ = gap(jnp.ones_like(way.leaves))
-        side = self._side(at, d, n)
-        along = side * jnp.sum(n * moved, axis=(1, 2))
-        d_0, n_0, _ = gap(jnp.zeros_like(d))
-        depths = [self._reach - x for x in (d_0, side * d)]
-        rate = -jnp.sum(n_0 * self._points(at.start.V), axis=(1, 2))
-        inside = (depths[1] > self.room) & rests(self.width, depths, rate, at.dt)
-        gains = gains_energy(self, model, at, n_in, side[:, None] * n[:, 0], depths, along)
-        return on_another_side(way, n_in, n_out, jnp.min(self.radius, axis=-1)) | gains | jnp.any(inside)
+            return through
+        seen = jnp.any(jnp.arange(len(self.links))[:, None] == self._chosen(at)[None, :], axis=1)
+        return through | jnp.any(~seen & (self._gap.nearest(points_of(self._gap, at.T))[0] < self._gap.reach))
 
     def touching(self, model: Model, at: Instant) -> Touch:
         """Where the bodies push on one another, both sides of every pair one after the other."""
-        del model
-        some = self._nearest(at)
-        f, P, links = some._normal(at)[0].force, some._points(at.T), each_link(some.links, some.u)
-        along = jax.vmap(axes.nearest)(P, some._soft)
-        centres = P[:, ::2] + along[..., None] * P[:, 1::2]
-        push, radius = f[:, ::2].reshape(-1, 3), some.radius.reshape(-1)
-        return Touch(links[:, ::2].reshape(-1), below(centres.reshape(-1, 3), push, radius), push)
+        return touches(*self._nearest(at), at)
 
     def describe(self, model: Model) -> tuple[str, str]:
         """How many pairs, each of which touches at a point."""
@@ -176,102 +196,62 @@ class BodyContact:
         return "BodyContact", f"{len(self.links)} points{some}"
 
     @property
+    def _gap(self) -> AxisGap:
+        """Of all pairs."""
+        return AxisGap(self.u, self.radius, self.links)
+
+    @property
+    def _law(self) -> Material:
+        """Of all pairs: so deep the axis of the thinner one is at the other's side, unless joints connect them."""
+        held = np.array(self.held or [False] * len(self.links))
+        return material(self, jnp.where(held, jnp.inf, jnp.min(self.radius, axis=-1)))
+
+    @property
     def _taken(self) -> int:
         return len(self.links) if self.most is None else min(self.most, len(self.links))
+
+    def _most(self, start: Start) -> jax.Array:
+        T = jax.lax.stop_gradient(start.T)
+        gaps = self._gap.nearest(points_of(self._gap, T))[0] - self._gap.reach
+        return jax.lax.top_k(-jax.lax.stop_gradient(gaps), self._taken)[1]
 
     def _chosen(self, at: Instant) -> jax.Array:
         return self._most(at.start) if at.start.near is None else at.start.near
 
-    def _nearest(self, at: Instant) -> "BodyContact":
+    def _nearest(self, at: Instant) -> tuple[AxisGap, Material]:
         """Those of `near` alone."""
         if self._taken == len(self.links):
-            return self
+            return self._gap, self._law
+        everything = dataclasses.replace(self._gap, links=(), where=jnp.asarray(np.array(self.links))), self._law
         near = self._chosen(at)
-        taken = jax.tree.map(lambda x: x[near], {name: getattr(self, name) for name in OF_A_PAIR})
-        links, held = (jnp.asarray(np.array(x))[near] for x in (self.links, self._held))
-        return dataclasses.replace(self, **taken, links=links, held=held, most=None)
-
-    def _side(self, at: Instant, d: jax.Array, n: jax.Array) -> jax.Array:
-        """−1 where the axes have passed one another since the start of the step and overlap, else 1; (c,)."""
-        before = jax.vmap(axes.gap)(self._points(at.start.T), self._soft)[1]
-        passed = small_sum(before[:, 0] * n[:, 0]) < 0
-        return jnp.where(passed & (d < self._reach), -1.0, 1.0).astype(d.dtype)
-
-    @property
-    def room(self) -> jax.Array:
-        """(c,) m: so deep the axis of the thinner one is at the other's side. inf where joints connect them."""
-        return jnp.where(self._held, jnp.inf, jnp.min(self.radius, axis=-1))
-
-    @property
-    def _held(self) -> np.ndarray | jax.Array:
-        return self.held if isinstance(self.held, jax.Array) else np.array(self.held or [False] * len(self.links))
-
-    @property
-    def _reach(self) -> jax.Array:
-        return small_sum(self.radius)
-
-    @property
-    def _soft(self) -> jax.Array:
-        return CROWN * self._reach**2
-
-    def _points(self, T: jax.Array) -> jax.Array:
-        """(c,4,3); with V for T their rates."""
-        return place(T, each_link(self.links, self.u), self.u)
-
-    def _normal(self, at: Instant) -> tuple[PointForces, Any]:
-        P, V = self._points(at.T), self._points(at.V)
-        d, n, hessian = jax.vmap(axes.slopes)(P, self._soft)
-        side, c, k = self._side(at, d, n), *P.shape[:2]
-        way = self._way(at, n[:, 0], side)
-        n, hessian = side[:, None] * n.reshape(c, -1), side[:, None, None] * hessian.reshape(c, 3 * k, 3 * k)
-        law = normal_force(self, self._reach, side * d, n, hessian, V.reshape(c, -1), way)
-        force, modelled, curving = (
-            None if x is None else x.reshape(P.shape) for x in (law.force, law.modelled, law.curving)
-        )
-        df_dP, df_dV = (None if x is None else x.reshape(c, k, 3, k, 3) for x in (law.df_dP, law.df_dV))
-        assert force is not None
-        return _between(self.links, self.u, force, df_dP, df_dV, modelled, curving), law.dual
-
-    def _way(self, at: Instant, n: jax.Array, side: jax.Array) -> Led | None:
-        if at.guide is None:
-            return None
-        expected = side * jax.vmap(axes.gap)(self._points(at.guide.T), self._soft)[0]
-        centres, links = self._points(at.start.T)[:, ::2], each_link(self.links, self.u)[:, ::2]
-        mobility = sum(mobility_along(at.guide, links[:, k], centres[:, k], n) for k in range(2))
-        return Led(expected, at.guide.dual[0], at.guide.rate, 1 / jnp.asarray(mobility))
-
-    def pressing(self, at: Instant) -> tuple[jax.Array, jax.Array, Any]:
-        """N and n at the start of the step, and the links; see `contact_load`."""
-        d, n, _ = jax.vmap(axes.gap)(self._points(at.start.T), self._soft)
-        return *elastic_normal_force(self, self._reach - d, n[:, 0]), each_link(self.links, self.u)[:, ::2]
-
-    def _friction(self, at: Instant) -> tuple[PointForces, Any]:
-        T, where = at.start.T, each_link(self.links, self.u)[:, ::2]
-        d, n, along = jax.vmap(axes.gap)(self._points(T), self._soft)
-        overlap = self._reach - d * safe_norm(n[:, 0])
-        N, n = elastic_normal_force(self, self._reach - d, n[:, 0])
-        pair = jnp.asarray([1.0, -1.0], n.dtype)
-        arm = (0.5 * overlap[:, None] - self.radius) * pair[None]  # (c,2) along n, to the middle of the overlap
-        inside = matvec(transpose(T[where][..., :3]), arm[..., None] * n[:, None])
-        u = self.u[:, ::2] + along[..., None] * self.u[:, 1::2]
-        u = u + jnp.concatenate([inside, jnp.zeros_like(arm)[..., None]], axis=-1)
-        V = place(at.V, where, u)
-        last = None if at.guide is None else at.guide.dual[1]
-        law = coulomb_friction(self, N, n, V[:, 0] - V[:, 1], at.guide, last)
-        df_dV, both = jnp.einsum("i,j,cab->ciajb", pair, pair, law.df_dV), _ends(self.links)
-        force, curving = (None if x is None else pair[None, :, None] * x[:, None] for x in (law.force, law.curving))
-        assert force is not None
-        return _between(both, u, force, None, df_dV, None, curving), law.dual
+        return jax.tree.map(lambda x: x[near], everything)
 
 
-def _between(links, *parts) -> PointForces:
-    """PointForces on links that are known, or only in a step."""
-    return PointForces((), *parts, where=links) if isinstance(links, jax.Array) else PointForces(links, *parts)
+def _went_through(model: Model, gap: AxisGap, law: Material, at: Instant) -> jax.Array:
+    """Whether axes have gone past one another, are pushed out of another side, or rest in one another; () bool."""
+    start, end = (points_of(gap, T) for T in (at.start.T, at.T))
+    moved = end - start
 
+    def nearest(t: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        return gap.nearest(start + t[:, None, None] * moved)
 
-def _ends(links):
-    """The links of both centres of every pair."""
-    return links[:, ::2] if isinstance(links, jax.Array) else tuple((l[0], l[2]) for l in links)
+    # where the way goes in, and where it comes out
+    sizes = jnp.linalg.norm(jnp.stack([moved[:, 0] - moved[:, 2], moved[:, 1], moved[:, 3]]), axis=-1)
+    way = crossing(lambda t: nearest(t)[0] - gap.reach, jnp.sum(sizes, axis=0))
+    n_in, n_out = (nearest(t)[1][:, 0] for t in (way.enters, way.leaves))
+    other = on_another_side(way, n_in, n_out, jnp.min(gap.radius, axis=-1))
+
+    # what the forces have given; what lies in one another
+    d, n, _ = nearest(jnp.ones_like(way.leaves))
+    side = gap.side(at, d, n[:, 0])
+    along = side * jnp.sum(n * moved, axis=(1, 2))
+    d_0, n_0, _ = nearest(jnp.zeros_like(d))
+    inside = [gap.reach - x for x in (d_0, side * d)]
+    gains = gains_energy(law, model, at, n_in, side[:, None] * n[:, 0], inside, along)
+    rate = -jnp.sum(n_0 * points_of(gap, at.start.V), axis=(1, 2))
+    assert law.room is not None
+    lies = (inside[1] > law.room) & rests(law.width, inside, rate, at.dt)
+    return other | gains | jnp.any(lies)
 
 
 def body_contact(
@@ -319,7 +299,12 @@ def body_contact(
     geoms = [(i, j) for first, second in shapes for i in first for j in second]
     tau = checks.above_zero(time_constant, "time_constant of body_contact")
     mu = None if friction is None else checks.number(friction, "friction of body_contact")
-    how = {"stiffness": stiffness, "smoothing": smoothing, "damping": damping, "stick_speed": stick_speed}
+    how: dict[str, Any] = {
+        "stiffness": stiffness,
+        "smoothing": smoothing,
+        "damping": damping,
+        "stick_speed": stick_speed,
+    }
     return geom_contact(model, geoms, tau, mu, turning=turning, at=at, **how)
 
 

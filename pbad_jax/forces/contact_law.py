@@ -1,22 +1,24 @@
-"""Contact of points and spheres of the bodies with a surface of the world: smooth penalty, smooth Coulomb friction.
+"""Contact: the one-sided law along a gap, and smooth Coulomb friction across it.
 
-For a sphere of radius r about P (r = 0: a point), with d(P) the signed distance and n its gradient,
+A gap is a distance d of what touches, a function of a few points P of the links with the gradient n = ∂d/∂P: of a point
+from a surface of the world (world_contact.py), of two axes (body_contact.py), of a point from a plane that another body
+carries (shape_contact.py). With the reach r, below which the two overlap,
 
     δ = r − d(P),  δ̇ = −n · V,   normal force  F n,  F = k ramp(δ) g(1 + χ δ̇),
 
 by the law of one_sided.py: C¹ forces, nothing pulls, and damping acts only under pressure (Hunt and Crossley). So soft
 a law carries what rests; what is small and fast it would let through. So it has a stop, one_sided.spring: from half of
 the depth on at which the middle of one would be in the other it is soon 1e4 times as stiff.
-Friction is lagged: with the elastic normal force N, the normal n and the touching point of the body all taken at the
-start of the step,
+Friction is Coulomb's, by all of the normal force of the same instant (coulomb.py),
 
-    f = −μ N w/√(w² + s²),   w the tangential velocity of that point,
+    f = −μ N w/√(w² + s²),   w the tangential velocity of the touching point,
 
-which is minus the gradient of a dissipation, so the Newton matrix of one stage stays symmetric (Li et al. 2020, IPC).
-Nothing depends on dt: a block on a slope tan θ < μ creeps at s tan θ/√(μ² − tan² θ).
+of which only the point and the normal across which it slides are those of the start of the step. Nothing depends on
+dt: a block on a slope tan θ < μ creeps at s tan θ/√(μ² − tan² θ).
 """
 
-from typing import Any, NamedTuple
+import dataclasses
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -24,29 +26,88 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
-from pbad_jax.forces import surfaces
-from pbad_jax.forces.force import Guide, Instant, Load, Parts, in_parts
+from pbad_jax.forces.coulomb import Expected, Slip, led_rubbing, no_slip, rubbing
+from pbad_jax.forces.following import Following, joined, turning_under
+from pbad_jax.forces.force import Guide, Instant, Load, Parts, PointForces, each_link, in_parts, place
 from pbad_jax.forces.one_sided import Tangent, expected_force, led, no_tangent, one_sided, spring
 from pbad_jax.forces.pulls import Along, pulled
-from pbad_jax.forces.regularised import Sliding, no_sliding, primal_dual_coulomb, smooth_coulomb
+from pbad_jax.forces.surfaces import safe_norm
 from pbad_jax.forces.turning import Duals, no_turning, turning_friction
-from pbad_jax.math.small import identity_like, matmul, matvec, small_sum
-from pbad_jax.model.model import Model
+from pbad_jax.math.pytree import STATIC
+from pbad_jax.math.rotations import hat
+from pbad_jax.math.small import identity_like, matmul, matvec, small_sum, transpose
 
 G0 = 9.81  # m/s², for the smooth start of the penalty
 TAU = 0.01  # s, the time constant at which χ is 1 s/m and the stick speed 1 mm/s
 STICK = 1e-3  # m/s
 
 
-class Law(NamedTuple):
-    """A force that depends on c clusters of k coordinates, and its slopes; see PointForces."""
+class Place(NamedTuple):
+    """Where c pairs touch at the start of a step, on each of b bodies: one, on the world, or two."""
 
-    force: jax.Array  # (c,k)
-    df_dP: jax.Array | None  # (c,k,k)
-    df_dV: jax.Array
-    modelled: jax.Array | None
-    curving: jax.Array | None
-    dual: Any
+    depth: jax.Array  # (c,) m
+    n: jax.Array  # (c,3) the gradient of the distance by the first one's place; a unit where the distance is exact
+    u: jax.Array  # (c,b,4) the points that touch, in their links' frames
+
+
+class Gap(Protocol):
+    """c distances, a pytree of arrays (c,...); of one's own: see `contact_load`.
+
+    A gap knows its links when the model is built, or finds them in a step; see PointForces.
+    """
+
+    bodies: ClassVar[slice]  # of the k points one on each of the b bodies
+
+    @property
+    def links(self) -> tuple:
+        """c links, or c tuples of k."""
+        ...
+
+    @property
+    def where(self) -> jax.Array | None:
+        """(c,k) instead."""
+        ...
+
+    @property
+    def u(self) -> jax.Array:
+        """(c,k,4) the points of which the distance is a function."""
+        ...
+
+    @property
+    def reach(self) -> jax.Array:
+        """(c,) m, the distance below which they overlap."""
+        ...
+
+    def distance(self, P: jax.Array, at: Instant) -> jax.Array:
+        """d (c,) m at the points P (c,k,3)."""
+        ...
+
+    def slopes(self, P: jax.Array, at: Instant) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """d (c,), its gradient (c,k,3), its curvature (c,3k,3k) 1/m."""
+        ...
+
+    def touching(self, at: Instant) -> Place:
+        """Where they touch at the start of the step."""
+        ...
+
+    def pushed(self, P: jax.Array, f: jax.Array) -> jax.Array:
+        """(c,b,3) m, where the forces f (c,k,3) on the points P act on the surfaces of the bodies, for a picture."""
+        ...
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Material:
+    """What c contacts are made of; see the module."""
+
+    stiffness: jax.Array  # (c,) N/m
+    width: jax.Array  # (c,) m, of the smooth start
+    damping: jax.Array  # (c,) χ, s/m
+    friction: jax.Array  # (c,) μ
+    stick_speed: jax.Array  # (c,) m/s
+    turning: jax.Array | None  # (c,2) m, torsional and rolling friction
+    room: jax.Array | None  # (c,) m, the depth at which the middle of one is in the other; None: nobody knows
+    conservative: bool = dataclasses.field(default=False, metadata=STATIC)
 
 
 class Touch(NamedTuple):
@@ -57,110 +118,179 @@ class Touch(NamedTuple):
     push: jax.Array  # (c,3) N
 
 
-class Led(NamedTuple):
-    """What leads a solve to the normal forces, see one_sided.led; each (c,), but () for `follows`."""
-
-    expected: jax.Array  # m, distance
-    last: Tangent
-    follows: jax.Array
-    mass: jax.Array
+def material(contact: Any, room: jax.Array | None, share: float = 1.0) -> Material:
+    """Of a contact's own fields; `share` of the stiffness where it is divided among places."""
+    slow = jnp.broadcast_to(contact.stick_speed, contact.stiffness.shape)
+    own = contact.width, contact.damping, contact.friction, slow, contact.turning, room
+    return Material(share * contact.stiffness, *own, conservative=contact.conservative)
 
 
-def normal_force(
-    law: Any, reach: jax.Array, d: jax.Array, n: jax.Array, hessian: jax.Array, V: jax.Array, way: Led | None
-) -> Law:
-    """The normal forces F n where a distance d falls below `reach`, and their slopes.
+# --- the forces ------------------------------------------------------------------------------------------
 
-    Args:
-        law: whatever has stiffness, width and damping, (c,).
-        reach: (c,) m. d: (c,) m, distances as functions of the k coordinates of what takes part.
-        n: (c,k) their gradients. hessian: (c,k,k) their curvatures, 1/m. V: (c,k) the rates of the coordinates, m/s.
-        way: on the way to a root.
-    """
-    depth, rate = reach - d, -small_sum(n * V)
-    if way is None:
-        f = one_sided(law, depth, rate)
+
+def contact_load(gap: Gap, law: Material, at: Instant) -> Load:
+    """Normal forces, friction across them and against turning, each with its dual."""
+    P, V = points_of(gap, at.T), points_of(gap, at.V)
+    (d, n, curvature), flat = gap.slopes(P, at), (len(P), -1)
+    depth, rate = gap.reach - d, -small_sum((n * V).reshape(flat))
+    expected = None if at.guide is None else gap.reach - gap.distance(points_of(gap, at.guide.T), at)
+    mass = None if at.guide is None else 1 / _mobility(gap, at.guide, n[:, 0], at)
+
+    # the normal force and what follows it
+    more: list[Following] = []
+    if law.conservative:
+        N = one_sided(law, depth, rate)
+        if at.guide is not None and expected is not None:
+            N = led(law, depth, rate, expected, at.guide.dual[0], at.guide.rate, mass)
+        dual = N.tangent, None, None
     else:
-        f = led(law, depth, rate, reach - way.expected, way.last, way.follows, way.mass)
-    along = Along(f.force, -f.by_depth, -f.by_rate, f.modelled, f.curving)
-    force, df_dP, df_dV, modelled, curving = pulled(along, n, hessian, matvec(hessian, V))
-    assert force is not None and df_dV is not None
-    return Law(force, df_dP, df_dV, modelled, curving, f.tangent)
+        N, more, dual = _with_friction(gap, law, depth, rate, expected, mass, at)
+
+    # pulled back to the points
+    along = Along(N.force, -N.by_depth, -N.by_rate, N.modelled, N.curving)
+    turning = matvec(curvature, V.reshape(flat))
+    pulls = pulled(along, n.reshape(flat), curvature, turning)
+    force, modelled, curving = (None if x is None else x.reshape(P.shape) for x in (pulls[0], *pulls[3:]))
+    df_dP, df_dV = (None if x is None else x.reshape(*P.shape, *P.shape[1:]) for x in pulls[1:3])
+    assert force is not None and df_dP is not None and df_dV is not None
+    normal = PointForces(gap.links, gap.u, force, df_dP, df_dV, modelled, curving, gap.where)
+    if not more:
+        return Load(point_forces=(normal,), dual=dual)
+    by_P = (-N.by_depth[:, None] * n.reshape(flat) - N.by_rate[:, None] * turning).reshape(P.shape)
+    by_V = -N.by_rate[:, None, None] * n
+    return Load(point_forces=(joined(normal, more, by_P, by_V, gap.bodies),), dual=dual)
 
 
-def mobility_along(guide: Guide, links: np.ndarray | jax.Array, P: jax.Array, n: jax.Array) -> jax.Array:
-    """(c,) 1/kg: how easily links (c,) by themselves are pushed at the points P (c,3) along n (c,3)."""
-    wrench = jnp.concatenate([jnp.cross(P - guide.origin[links], n), n], axis=-1)
-    return small_sum(wrench * matvec(guide.mobility[links], wrench))
+def _with_friction(gap: Gap, law: Material, depth, rate, expected, mass, at: Instant):
+    """The normal force (OneSided), the forces that follow it, and the duals."""
+    touch, links, guide = gap.touching(at), links_of(gap)[:, gap.bodies], at.guide
+    n, rough = unit(touch.n), dataclasses.replace(law, friction=law.friction * safe_norm(touch.n))
 
+    # the tangential velocity of the first body against the second, where they touched at the start of the step
+    sides = jnp.asarray([1.0, -1.0], n.dtype)[: touch.u.shape[1]]
+    across = identity_like(n) - n[:, :, None] * n[:, None, :]
 
-def elastic_normal_force(law: Any, depth: jax.Array, n: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """N (c,) of penetrations (c,) without damping, and the unit normals of gradients n (c,3); see `normal_force`."""
-    size = surfaces.safe_norm(n)  # 1 only where the distance is exact
-    return spring(law, depth)[1] * size, n / jnp.where(size > 0, size, 1.0)[:, None]
+    def relative(T: jax.Array) -> jax.Array:
+        return matvec(across, small_sum(sides[None, :, None] * place(T, links, touch.u), axis=1))
 
-
-def coulomb_friction(law: Any, N: jax.Array, n: jax.Array, V: jax.Array, guide: Guide | None, last) -> Law:
-    """Smooth Coulomb friction under normal forces N (c,) along n (c,3) at relative velocities V (c,3), and its slope.
-
-    `law` has friction (c,) and stick_speed (); `last` is the dual where there is a guide.
-    """
-    flat = identity_like(n) - n[:, :, None] * n[:, None, :]
-    w, speed = matvec(flat, V), law.stick_speed[None, None]
+    w = relative(at.V)
     if guide is None:
-        (direction, slope), dual = smooth_coulomb(w, speed), None
+        N, friction = rubbing(rough, depth, rate, w)
     else:
-        direction, slope, dual = primal_dual_coulomb(w, speed, last, guide.trust)
-    strength = -law.friction * N
-    curving = None if dual is None else strength[:, None] * dual.u
-    df_dV = strength[:, None, None] * matmul(slope, flat)
-    return Law(strength[:, None] * direction, None, df_dV, None, curving, dual)
+        w_expected = w + guide.rate * relative(guide.T - at.T)
+        tangent, slip, _ = guide.dual
+        sliding_mass = 1 / _sliding_mobility(links, touch.u, across, at)
+        e = Expected(expected, w_expected, tangent, slip, mass, sliding_mass, guide.rate, guide.trust)
+        N, friction = led_rubbing(rough, depth, rate, w, e)
+
+    # the same on both bodies, with opposite signs
+    def on_each(x: jax.Array) -> jax.Array:
+        return sides[None, :, None] * x[:, None]
+
+    by_V = jnp.einsum("i,j,cab->ciajb", sides, sides, matmul(friction.by_w, across))
+    led_to = (None if x is None else on_each(x) for x in (friction.modelled, friction.curving))
+    more = [Following(touch.u, on_each(friction.force), on_each(friction.by_normal), by_V, *led_to)]
+    if law.turning is None:
+        return N, more, (N.tangent, friction.dual, None)
+    turns = turning_friction(law, n, links, at, None if guide is None else guide.dual[2])
+    return (
+        N,
+        [*more, turning_under(turns, N, 1.0 if guide is None else guide.trust)],
+        (N.tangent, friction.dual, turns.dual),
+    )
 
 
-def contact_load(contact: Any, at: Instant) -> Load:
-    """Of whatever has `conservative` and makes its normal forces and friction, each with its dual.
-
-    Its `pressing(at)` are N (c,), n (c,3) and links (c,1) or (c,2), of which friction against turning is made where it
-    has `turning`.
-    """
-    normal, tangent = contact._normal(at)
-    if contact.conservative:
-        return Load(point_forces=(normal,), dual=(tangent, None, None))
-    friction, sliding = contact._friction(at)
-    if contact.turning is None:
-        return Load(point_forces=(normal, friction), dual=(tangent, sliding, None))
-    last = None if at.guide is None else at.guide.dual[2]
-    N, n, links = contact.pressing(at)
-    turning, spinning = turning_friction(contact, N, n, links, at, last)
-    return Load(point_forces=(normal, friction, turning), dual=(tangent, sliding, spinning))
+def contact_duals(law: Material, c: int) -> tuple[Tangent, Slip | None, Duals | None]:
+    """A tangent, the linear model of friction, and directions of turning, of c places, at the beginning."""
+    dtype = law.stiffness.dtype
+    slip = None if law.conservative else no_slip(c, dtype)
+    return no_tangent((c,), dtype), slip, None if law.turning is None else no_turning(c, dtype)
 
 
-def contact_duals(contact: Any, model: Model, c: int | None = None) -> tuple[Tangent, Sliding | None, Duals | None]:
-    """A tangent, and directions of sliding and turning, of c pairs or points, by default of all, at the beginning."""
-    c, dtype = len(contact.links) if c is None else c, model.dtype
-    sliding = None if contact.conservative else no_sliding((c, 3), dtype)
-    return no_tangent((c,), dtype), sliding, None if contact.turning is None else no_turning(c, dtype)
-
-
-def distances_at(at: Instant) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The T of which `contact_parts` wants the depths: where it is, where the step began, what the guide expects."""
-    assert at.guide is not None
-    return at.T, at.start.T, at.guide.T
-
-
-def contact_parts(load, law: Any, places: dict, depths: list[jax.Array], at: Instant) -> Parts:
-    """Of a law of c places, arrays (c,...), that all have its `stick_speed`; `load(places, at)` is that of some.
+def contact_parts(gap: Any, law: Material, at: Instant) -> Parts:
+    """Some of c places at a time.
 
     None acts of which all are apart, were so at the start of the step, and are not expected to push.
     """
     assert at.guide is not None
-    here, began, expected = depths
+    gap = dataclasses.replace(gap, links=(), where=jnp.asarray(links_of(gap)))
+
+    # where they are, where the step began, what the guide expects
+    here, began, expected = (gap.reach - gap.distance(points_of(gap, T), at) for T in (at.T, at.start.T, at.guide.T))
     pushed = expected_force(law, here, expected, at.guide.dual[0])
     acts = ~((here < 0) & (began < 0) & (pushed <= 0))  # also what is no number
-    places, duals, acts = jax.tree.map(in_parts, (places, at.guide.dual, acts))
-    places["stick_speed"] = jnp.broadcast_to(law.stick_speed, len(acts))
+
+    some, duals, acts = jax.tree.map(in_parts, ((gap, law), at.guide.dual, acts))
     still = Tangent(*(jnp.zeros_like(x) for x in duals[0]))
-    return Parts(load, places, jnp.any(acts, axis=1), duals, (still, *duals[1:]))
+
+    def load(some: tuple[Gap, Material], at: Instant) -> Load:
+        gap, law = some
+        return contact_load(gap, law, at)
+
+    return Parts(load, some, jnp.any(acts, axis=1), duals, (still, *duals[1:]))
+
+
+def depths(gap: Gap, at: Instant) -> jax.Array:
+    """δ (c,) m; negative where they are apart."""
+    return gap.reach - gap.distance(points_of(gap, at.T), at)
+
+
+def stored_energy(gap: Gap, law: Material, at: Instant) -> jax.Array:
+    """k ∫ramp(δ), J, and what the stop has."""
+    return jnp.sum(spring(law, depths(gap, at))[0])
+
+
+def touches(gap: Gap, law: Material, at: Instant) -> Touch:
+    """Where the bodies are pushed, one after the other."""
+    P, links = points_of(gap, at.T), links_of(gap)[:, gap.bodies]
+    frictionless = dataclasses.replace(law, conservative=True)
+    f = contact_load(gap, frictionless, dataclasses.replace(at, guide=None)).point_forces[0].force
+    in_order = lambda x: jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:])  # noqa: E731
+    return Touch(in_order(jnp.asarray(links)), in_order(gap.pushed(P, f)), in_order(f[:, gap.bodies]))
+
+
+def links_of(gap: Gap) -> np.ndarray | jax.Array:
+    """The link of every point, (c,k)."""
+    return each_link(gap.links if gap.where is None else gap.where, gap.u)
+
+
+def points_of(gap: Gap, T: jax.Array) -> jax.Array:
+    """(c,k,3) m; with V for T their rates."""
+    return place(T, links_of(gap), gap.u)
+
+
+def unit(n: jax.Array) -> jax.Array:
+    """Of gradients (c,3), which are units only where the distance is exact; zero of zero."""
+    size = safe_norm(n)
+    return n / jnp.where(size > 0, size, 1.0)[:, None]
+
+
+def _mobility(gap: Gap, guide: Guide, n: jax.Array, at: Instant) -> jax.Array:
+    """(c,) 1/kg: how easily the bodies by themselves are pushed apart along n (c,3)."""
+    P, links, total = points_of(gap, at.start.T), links_of(gap), jnp.zeros_like(n[:, 0])
+    for k in range(P.shape[1])[gap.bodies]:
+        wrench = jnp.concatenate([jnp.cross(P[:, k] - guide.origin[links[:, k]], n), n], axis=-1)
+        total = total + small_sum(wrench * matvec(guide.mobility[links[:, k]], wrench))
+    return total
+
+
+def _sliding_mobility(links: np.ndarray | jax.Array, u: jax.Array, across: jax.Array, at: Instant) -> jax.Array:
+    """(c,) 1/kg: how easily they are pushed along one another at u (c,b,4), ‖W‖ of W (3,3) across the normal."""
+    assert at.guide is not None
+    P, W = place(at.start.T, links, u) - at.guide.origin[links], jnp.zeros_like(across)
+    for b in range(u.shape[1]):
+        wrench = jnp.concatenate([-matmul(across, hat(P[:, b])), across], axis=-1)  # rows (P × e, e)
+        W = W + matmul(wrench, matmul(at.guide.mobility[links[:, b]], transpose(wrench)))
+    return jnp.sqrt(small_sum(small_sum(W * W)))
+
+
+def below(P: jax.Array, push: jax.Array, radius: jax.Array) -> jax.Array:
+    """Where a ball of that radius about P (...,3) touches what pushes it: P itself where nothing does."""
+    size = safe_norm(push)
+    return P - (radius / jnp.where(size > 0, size, 1.0))[..., None] * push
+
+
+# --- numbers ---------------------------------------------------------------------------------------------
 
 
 def parameters(
@@ -191,12 +321,6 @@ def parameters(
     if stick_speed is not None:
         slow = np.asarray(checks.above_zero(stick_speed, f"stick_speed of {kind}"))
     return {"stiffness": k, "width": width, "damping": chi, "friction": mu, "stick_speed": slow}
-
-
-def below(P: jax.Array, push: jax.Array, radius: jax.Array) -> jax.Array:
-    """Where a ball of that radius about P (c,3) touches what pushes it: P itself where nothing does."""
-    size = surfaces.safe_norm(push)
-    return P - (radius / jnp.where(size > 0, size, 1.0))[:, None] * push
 
 
 def is_elastic(numbers: dict[str, np.ndarray], turning: np.ndarray | None) -> bool:

@@ -225,8 +225,8 @@ def total_load(model: Model, at: Instant, where: str | None = None) -> Load:
             duals.append(None)
             continue
         load = _of_right_shapes(model, force, force.load(model, of_force(at, k)))
-        sums = (_plus(a, b) for a, b in zip(total[:4], load[:4]))
-        extra = _plus(total.modelled_tau, load.modelled_tau)
+        sums = (sum_of(a, b) for a, b in zip(total[:4], load[:4]))
+        extra = sum_of(total.modelled_tau, load.modelled_tau)
         total = Load(*sums, point_forces=total.point_forces + load.point_forces, modelled_tau=extra)
         duals.append(load.dual)
     return total._replace(dual=tuple(duals))
@@ -269,7 +269,8 @@ def _of_right_shapes(model: Model, force: "Force", load: Load) -> Load:
     return load
 
 
-def _plus(a: jax.Array | None, b: jax.Array | None) -> jax.Array | None:
+def sum_of(a: jax.Array | None, b: jax.Array | None) -> jax.Array | None:
+    """a + b of what there is; a diagonal and a full matrix are a full one."""
     if a is None:
         return b
     if b is None:
@@ -306,7 +307,7 @@ def field_of(load: Load, n_links: int) -> jax.Array | None:
     """All that a Load does to the links as one field (N,3,4): −Σ f ⊗ u beside its own."""
     field = load.field
     for p in load.point_forces:
-        field = _plus(field, _field(p, p.force, n_links))
+        field = sum_of(field, _field(p, p.force, n_links))
     return field
 
 
@@ -315,7 +316,7 @@ def field_beyond(load: Load, n_links: int, name: str) -> jax.Array | None:
     field = None
     for p in load.point_forces:
         other = getattr(p, name)
-        field = field if other is None else _plus(field, _field(p, other - p.force, n_links))
+        field = field if other is None else sum_of(field, _field(p, other - p.force, n_links))
     return field
 
 

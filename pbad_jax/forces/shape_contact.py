@@ -29,7 +29,7 @@ places overlap at the end of a step, `passed` says so: BRANCH.
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,24 +39,26 @@ from pbad_jax import checks
 from pbad_jax.forces import convex
 from pbad_jax.forces.contact_law import (
     TAU,
-    Led,
+    Material,
+    Place,
     Touch,
     below,
     contact_duals,
     contact_load,
     contact_parts,
-    coulomb_friction,
-    distances_at,
+    depths,
     is_elastic,
-    mobility_along,
-    normal_force,
+    links_of,
+    material,
     parameters,
+    points_of,
+    stored_energy,
+    touches,
     turning_numbers,
 )
 from pbad_jax.forces.convex import Convex
 from pbad_jax.forces.convex_shapes import convex_shapes, flatter
-from pbad_jax.forces.force import Instant, Load, Parts, PointForces, Start, place
-from pbad_jax.forces.one_sided import spring
+from pbad_jax.forces.force import Instant, Load, Parts, Start
 from pbad_jax.forces.pairs import lighter_masses, of_one_tree
 from pbad_jax.forces.passing import gains_energy, middles_cross, rests
 from pbad_jax.math import rotations
@@ -68,19 +70,54 @@ from pbad_jax.model.model import Model
 TILT = 0.1  # rad
 TURN = 0.55  # rad, between the tilts and the axes of B, so that they are not along the edges of boxes
 CORNERS = 4
-OF_ALL = ("stick_speed", "conservative")  # of the fields of _Met
 BENT = np.zeros((3, 3, 3, 3))  # ∂²d/∂P²: of n with C_a, and less of n with x_b
 for _i, _sign in ((0, 1.0), (1, -1.0)):
     BENT[_i, :, 2, :] = BENT[2, :, _i, :] = _sign * np.eye(3)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class PlaneGap:
+    """The distance of c points on A from planes on B; see the module; a Gap."""
+
+    where: jax.Array  # (c,3) int, of A, B, B
+    u: jax.Array  # (c,3,4) C_a, x_b and n in their links' frames
+    reach: jax.Array  # (c,) m
+    links: tuple = dataclasses.field(default=(), metadata=STATIC)
+    bodies: ClassVar[slice] = slice(0, 2)
+
+    def distance(self, P: jax.Array, at: Any = None) -> jax.Array:
+        """d (c,) m of P (c,3,3)."""
+        return small_sum(P[:, 2] * (P[:, 0] - P[:, 1]))
+
+    def gradient(self, P: jax.Array) -> jax.Array:
+        """∂d/∂P (c,3,3)."""
+        return jnp.stack([P[:, 2], -P[:, 2], P[:, 0] - P[:, 1]], axis=1)
+
+    def slopes(self, P: jax.Array, at: Instant) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """d is bilinear."""
+        curvature = jnp.broadcast_to(jnp.asarray(BENT.reshape(1, 9, 9), P.dtype), (len(P), 9, 9))
+        return self.distance(P), self.gradient(P), curvature
+
+    def touching(self, at: Instant) -> Place:
+        """In the middle of the overlap."""
+        P = points_of(self, at.start.T)
+        depth, n = self.reach - self.distance(P), P[:, 2]
+        middle = P[:, 0] - (self.reach - 0.5 * depth)[:, None] * n
+        frames = at.start.T[links_of(self)[:, self.bodies]]
+        inside = matvec(transpose(frames[..., :3]), middle[:, None] - frames[..., 3])
+        return Place(depth, n, jnp.concatenate([inside, jnp.ones_like(inside[..., :1])], axis=-1))
+
+    def pushed(self, P: jax.Array, f: jax.Array) -> jax.Array:
+        """On A, and on the plane."""
+        return jnp.stack([below(P[:, 0], f[:, 0], self.reach), P[:, 1]], axis=1)
 
 
 class Planes(NamedTuple):
     """What holds the nearest pairs apart during a step: c places; where not all can be taken, the nearest first."""
 
     pair: jax.Array  # (c,) int
-    links: jax.Array  # (c,3) int, of A, B, B
-    u: jax.Array  # (c,3,4) C_a, x_b and n in their links' frames
-    reach: jax.Array  # (c,) m
+    gap: PlaneGap
     room: jax.Array  # (c,) m, how deep the middle of the smaller shape is at the other's side
     through: jax.Array  # (c,) m, how deep the middles of both meet
 
@@ -121,22 +158,15 @@ class ShapeContact:
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
-        return contact_load(self._entering(model, at), at)
+        return contact_load(*self._entering(model, at), at)
 
     def by_parts(self, model: Model, at: Instant) -> Parts:
         """Some of the places at a time, in the order of how near they were."""
-        met = self._entering(model, at)
-        places = {f.name: getattr(met, f.name) for f in dataclasses.fields(_Met) if f.name not in OF_ALL}
-        depths = [met.reach - _distance(place(T, met.links, met.u)) for T in distances_at(at)]
-
-        def load(places: dict, at: Instant) -> Load:
-            return contact_load(_Met(**places, conservative=self.conservative), at)
-
-        return contact_parts(load, met, places, depths, at)
+        return contact_parts(*self._entering(model, at), at)
 
     def dual(self, model: Model) -> tuple:
         """A tangent and a sliding direction of every place."""
-        return contact_duals(self, model, self._slots)
+        return contact_duals(material(self, None), self._slots)
 
     def near(self, model: Model, start: Start) -> Planes:
         """The planes of the nearest pairs at the start of a step."""
@@ -162,30 +192,30 @@ class ShapeContact:
         room, through = jnp.where(held, jnp.inf, room), jnp.where(held, jnp.inf, through)
         along = jnp.broadcast_to(links[:, None, [0, 1, 1]], (*u.shape[:2], 3))
         flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
-        planes = Planes(jnp.repeat(pair, self.places), *map(flat, (along, u, reach, room, through)))
-        if self._slots == len(planes.reach):
+        gap = PlaneGap(*map(flat, (along, u, reach)))
+        planes = Planes(jnp.repeat(pair, self.places), gap, flat(room), flat(through))
+        if self._slots == len(gap.reach):
             return planes
-        depths = planes.reach - _distance(place(start.T, planes.links, planes.u))
-        order = jax.lax.top_k(jax.lax.stop_gradient(depths), len(depths))[1]
+        deep = gap.reach - gap.distance(points_of(gap, start.T))
+        order = jax.lax.top_k(jax.lax.stop_gradient(deep), len(deep))[1]
         return jax.tree.map(lambda x: x[order], planes)
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """k ∫ramp(δ), J, and what the stop has, of the planes at the start of the step."""
-        met = self._met(self._planes(model, at))
-        return jnp.sum(spring(met, met.depth(model, at))[0])
+        planes = self._planes(model, at)
+        return stored_energy(planes.gap, self._law_of(planes), at)
 
     def depth(self, model: Model, at: Instant) -> jax.Array:
         """δ of every place, m; negative where they are apart."""
-        return self._met(self._planes(model, at)).depth(model, at)
+        return depths(self._planes(model, at).gap, at)
 
     def passed(self, model: Model, at: Instant) -> jax.Array:
         """Whether shapes are past one another's middles, planes that have turned gave energy, one rests in another, or
         what was not among the nearest overlaps.
         """
         planes = self._planes(model, at)
-        met = self._met(planes)
-        depth = met.depth(model, at)
-        gained = met.gains(model, at) | jnp.any(depth > met.through) | jnp.any(depth[self._slots :] > 0)
+        depth, law = depths(planes.gap, at), self._law_of(planes)
+        gained = _gains(model, planes, law, at) | jnp.any(depth > planes.through) | jnp.any(depth[self._slots :] > 0)
         gained = gained | middles_cross(*self._middles(at, planes.pair))
         if self._taken == len(self.pairs):
             return gained
@@ -194,11 +224,7 @@ class ShapeContact:
 
     def touching(self, model: Model, at: Instant) -> Touch:
         """Where the shapes push on one another: the places on A, then those on B."""
-        met = self._entering(model, at)
-        P, f = place(at.T, met.links, met.u), met._normal(at)[0].force
-        on_a = below(P[:, 0], f[:, 0], met.reach)
-        links, points = (jnp.concatenate(x) for x in ((met.links[:, 0], met.links[:, 1]), (on_a, P[:, 1])))
-        return Touch(links, points, jnp.concatenate([f[:, 0], f[:, 1]]))
+        return touches(*self._entering(model, at), at)
 
     def describe(self, model: Model) -> tuple[str, str]:
         """How many pairs, and of how many at a time."""
@@ -217,27 +243,15 @@ class ShapeContact:
     def _planes(self, model: Model, at: Instant) -> Planes:
         return self.near(model, at.start) if at.start.near is None else at.start.near
 
-    def _entering(self, model: Model, at: Instant) -> "_Met":
+    def _entering(self, model: Model, at: Instant) -> tuple[PlaneGap, Material]:
         """The places that enter the equations."""
-        return self._met(jax.tree.map(lambda x: x[: self._slots], self._planes(model, at)))
+        planes = jax.tree.map(lambda x: x[: self._slots], self._planes(model, at))
+        return planes.gap, self._law_of(planes)
 
-    def _met(self, p: Planes) -> "_Met":
-        own = (self.stiffness / self.places, self.width, self.damping, self.friction, self.turning)
-        k, width, damping, mu, turning = jax.tree.map(lambda x: x[p.pair], own)
-        return _Met(
-            p.links,
-            p.u,
-            p.reach,
-            p.room,
-            p.through,
-            k,
-            width,
-            damping,
-            mu,
-            turning,
-            self.stick_speed,
-            self.conservative,
-        )
+    def _law_of(self, planes: Planes) -> Material:
+        """Of their pairs, which share their stiffness among their places."""
+        law = jax.tree.map(lambda x: x[planes.pair], material(self, None, 1 / self.places))
+        return dataclasses.replace(law, room=planes.room)
 
     def _both(self, T: jax.Array, pair: jax.Array) -> tuple[Convex, Convex, jax.Array, jax.Array]:
         """The shapes of pairs (m,), and A as seen from B: R (m,3,3) and t (m,3) m."""
@@ -323,94 +337,19 @@ def _tilted(
     return there.on_a, there.on_b
 
 
-# --- the planes as a force -------------------------------------------------------------------------------
+def _gains(model: Model, planes: Planes, law: Material, at: Instant) -> jax.Array:
+    """Whether planes that have turned gave energy, or one rests in another, () bool."""
+    gap = planes.gap
+    start, end = (points_of(gap, T) for T in (at.start.T, at.T))
+    inside = [gap.reach - gap.distance(P) for P in (start, end)]
 
+    def along(n: jax.Array, moved: jax.Array) -> jax.Array:
+        return small_sum((n * moved).reshape(len(n), -1))
 
-@dataclasses.dataclass(frozen=True)
-class _Met:
-    """c planes with their laws, during a step."""
-
-    links: jax.Array  # (c,3)
-    u: jax.Array  # (c,3,4)
-    reach: jax.Array  # (c,)
-    room: jax.Array  # (c,)
-    through: jax.Array  # (c,)
-    stiffness: jax.Array
-    width: jax.Array
-    damping: jax.Array
-    friction: jax.Array
-    turning: jax.Array | None
-    stick_speed: jax.Array
-    conservative: bool
-
-    def depth(self, model: Model, at: Instant) -> jax.Array:
-        """δ, (c,) m."""
-        del model
-        return self.reach - _distance(place(at.T, self.links, self.u))
-
-    def gains(self, model: Model, at: Instant) -> jax.Array:
-        """Whether planes that have turned gave energy, or one rests in another, () bool."""
-        start, end = (place(T, self.links, self.u) for T in (at.start.T, at.T))
-        along = small_sum(_gradient(end).reshape(len(end), -1) * (end - start).reshape(len(end), -1))
-        depths = [self.reach - _distance(P) for P in (start, end)]
-        rate = -small_sum((_gradient(start) * place(at.start.V, self.links, self.u)).reshape(len(end), -1))
-        inside = (depths[1] > self.room) & rests(self.width, depths, rate, at.dt)
-        return gains_energy(self, model, at, start[:, 2], end[:, 2], depths, along) | jnp.any(inside)
-
-    def _normal(self, at: Instant) -> tuple[PointForces, Any]:
-        P, V = place(at.T, self.links, self.u), place(at.V, self.links, self.u)
-        c, n = len(P), _gradient(P)
-        hessian = jnp.broadcast_to(jnp.asarray(BENT.reshape(1, 9, 9), P.dtype), (c, 9, 9))
-        law = normal_force(
-            self, self.reach, _distance(P), n.reshape(c, 9), hessian, V.reshape(c, 9), self._way(at, P[:, 2])
-        )
-        force, modelled, curving = (
-            None if x is None else x.reshape(P.shape) for x in (law.force, law.modelled, law.curving)
-        )
-        df_dP, df_dV = (None if x is None else x.reshape(c, 3, 3, 3, 3) for x in (law.df_dP, law.df_dV))
-        assert force is not None
-        return PointForces((), self.u, force, df_dP, df_dV, modelled, curving, self.links), law.dual
-
-    def _way(self, at: Instant, n: jax.Array) -> Led | None:
-        if at.guide is None:
-            return None
-        expected = _distance(place(at.guide.T, self.links, self.u))
-        P = place(at.start.T, self.links, self.u)
-        mobility = sum(mobility_along(at.guide, self.links[:, k], P[:, k], n) for k in range(2))
-        return Led(expected, at.guide.dual[0], at.guide.rate, 1 / jnp.asarray(mobility))
-
-    def pressing(self, at: Instant) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """N and n at the start of the step, and the links; see `contact_load`."""
-        P = place(at.start.T, self.links, self.u)
-        return spring(self, self.reach - _distance(P))[1], P[:, 2], self.links[:, :2]
-
-    def _friction(self, at: Instant) -> tuple[PointForces, Any]:
-        """Where they touch at the start of the step, in the middle of the overlap."""
-        T, (N, n, links) = at.start.T, self.pressing(at)
-        P = place(T, self.links, self.u)
-        depth = self.reach - _distance(P)
-        middle = P[:, 0] - (self.reach - 0.5 * depth)[:, None] * n
-        frames = T[links]
-        inside = matvec(transpose(frames[..., :3]), middle[:, None] - frames[..., 3])
-        u = jnp.concatenate([inside, jnp.ones_like(inside[..., :1])], axis=-1)
-        V = place(at.V, links, u)
-        last = None if at.guide is None else at.guide.dual[1]
-        law = coulomb_friction(self, N, n, V[:, 0] - V[:, 1], at.guide, last)
-        pair = jnp.asarray([1.0, -1.0], n.dtype)
-        df_dV = jnp.einsum("i,j,cab->ciajb", pair, pair, law.df_dV)
-        force, curving = (None if x is None else pair[None, :, None] * x[:, None] for x in (law.force, law.curving))
-        assert force is not None
-        return PointForces((), u, force, None, df_dV, None, curving, links), law.dual
-
-
-def _distance(P: jax.Array) -> jax.Array:
-    """d (c,) m of P (c,3,3)."""
-    return small_sum(P[:, 2] * (P[:, 0] - P[:, 1]))
-
-
-def _gradient(P: jax.Array) -> jax.Array:
-    """∂d/∂P (c,3,3)."""
-    return jnp.stack([P[:, 2], -P[:, 2], P[:, 0] - P[:, 1]], axis=1)
+    rate = -along(gap.gradient(start), points_of(gap, at.start.V))
+    lies = (inside[1] > planes.room) & rests(law.width, inside, rate, at.dt)
+    way = along(gap.gradient(end), end - start)
+    return gains_energy(law, model, at, start[:, 2], end[:, 2], inside, way) | jnp.any(lies)
 
 
 # --- checked constructors --------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Contact of points and spheres of the bodies with a surface of the world, by the law of contact_law.py."""
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,23 +11,25 @@ from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.forces import surfaces
 from pbad_jax.forces.contact_law import (
-    Law,
-    Led,
+    Material,
+    Place,
     Touch,
     below,
     contact_duals,
     contact_load,
-    coulomb_friction,
-    elastic_normal_force,
+    depths,
     is_elastic,
-    mobility_along,
-    normal_force,
+    material,
     parameters,
+    points_of,
+    stored_energy,
+    touches,
     turning_numbers,
+    unit,
 )
 from pbad_jax.forces.contact_points import ContactPoints, check_points, contact_points
-from pbad_jax.forces.force import Instant, Load, PointForces, place
-from pbad_jax.forces.one_sided import FREE, spring
+from pbad_jax.forces.force import Instant, Load, place
+from pbad_jax.forces.one_sided import FREE
 from pbad_jax.forces.pairs import borne
 from pbad_jax.forces.passing import crossing, gains_energy, on_another_side, rests
 from pbad_jax.kinematics.reference import reference_transforms, tree_masses
@@ -36,6 +38,39 @@ from pbad_jax.math.batched import cond_if_any
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.model import Model, check_model
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class SurfaceGap:
+    """The distance of c points from a surface of the world, less the radius of a sphere about each; a Gap."""
+
+    surface: Any
+    u: jax.Array  # (c,1,4)
+    reach: jax.Array  # (c,) m, the radius
+    links: tuple[int, ...] = dataclasses.field(metadata=STATIC)
+    where: jax.Array | None = None
+    bodies: ClassVar[slice] = slice(0, 1)
+
+    def distance(self, P: jax.Array, at: Any = None) -> jax.Array:
+        """d (c,) m of points P (c,1,3)."""
+        return jax.vmap(self.surface.distance)(P[:, 0])
+
+    def slopes(self, P: jax.Array, at: Instant) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """By the surface's own hand, or by autodiff of its distance."""
+        d, n, curvature = surfaces.slopes(self.surface, P[:, 0])
+        return d, n[:, None], curvature
+
+    def touching(self, at: Instant) -> Place:
+        """From the centre of the sphere along the normal."""
+        d, n, _ = surfaces.slopes(self.surface, points_of(self, at.start.T)[:, 0])
+        turned = transpose(at.start.T[np.asarray(self.links)][..., :3])
+        rim = -self.reach[:, None] * matvec(turned, unit(n))
+        return Place(self.reach - d, n, self.u + jnp.concatenate([rim, jnp.zeros_like(rim[:, :1])], axis=1)[:, None])
+
+    def pushed(self, P: jax.Array, f: jax.Array) -> jax.Array:
+        """On the sphere."""
+        return below(P, f, self.reach[:, None])
 
 
 @jax.tree_util.register_dataclass
@@ -67,20 +102,19 @@ class Contact:
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
-        return contact_load(self, at)
+        return contact_load(self._gap, self._law, at)
 
     def dual(self, model: Model) -> tuple:
         """A tangent and a sliding direction of every point."""
-        return contact_duals(self, model)
+        return contact_duals(self._law, len(self.links))
 
     def potential(self, model: Model, at: Instant) -> jax.Array:
         """k ∫ramp(δ), J, and what the stop has."""
-        d = jax.vmap(self.surface.distance)(place(at.T, self.links, self.u))
-        return jnp.sum(spring(self, self.radius - d)[0])
+        return stored_energy(self._gap, self._law, at)
 
     def depth(self, model: Model, at: Instant) -> jax.Array:
         """δ of every point, (c,) m; negative in the air."""
-        return self.radius - jax.vmap(self.surface.distance)(place(at.T, self.links, self.u))
+        return depths(self._gap, at)
 
     def passed(self, model: Model, at: Instant) -> jax.Array:
         """Whether a point has gone through the surface, or is pushed out of another side of it, or a body sinks."""
@@ -96,8 +130,8 @@ class Contact:
         way = crossing(lambda t: distance(on_way(t)) - self.radius, jnp.linalg.norm(moved, axis=-1))
         ends = [jax.vmap(jax.value_and_grad(self.surface.distance))(P) for P in (start, end)]
         n_in, n_out = (jax.vmap(jax.grad(self.surface.distance))(on_way(t)) for t in (way.enters, way.leaves))
-        depths, n = [self.radius - d for d, _ in ends], ends[1][1]
-        gains = gains_energy(self, model, at, n_in, n, depths, small_sum(n * moved))
+        inside, n = [self.radius - d for d, _ in ends], ends[1][1]
+        gains = gains_energy(self._law, model, at, n_in, n, inside, small_sum(n * moved))
         return on_another_side(way, n_in, n_out, self.radius) | gains | sinks
 
     def _sinks(self, model: Model, at: Instant) -> jax.Array:
@@ -118,9 +152,17 @@ class Contact:
 
     def touching(self, model: Model, at: Instant) -> Touch:
         """Where the surface pushes on the bodies."""
-        del model
-        push = self._normal(at)[0].force[:, 0]
-        return Touch(np.asarray(self.links, int), below(place(at.T, self.links, self.u), push, self.radius), push)
+        return touches(self._gap, self._law, at)
+
+    @property
+    def _gap(self) -> SurfaceGap:
+        """Between the points and the surface."""
+        return SurfaceGap(self.surface, self.u[:, None], self.radius, self.links)
+
+    @property
+    def _law(self) -> Material:
+        """Of all points."""
+        return material(self, self.room)
 
     @property
     def room(self) -> jax.Array | None:
@@ -133,35 +175,6 @@ class Contact:
     def describe(self, model: Model) -> tuple[str, str]:
         """The surface, and how many points."""
         return f"Contact with a {type(self.surface).__name__}", f"{len(self.links)} points"
-
-    def _normal(self, at: Instant) -> tuple[PointForces, Any]:
-        P, V = place(at.T, self.links, self.u), place(at.V, self.links, self.u)
-        slopes = surfaces.slopes(self.surface, P)
-        law = normal_force(self, self.radius, *slopes, V, self._way(at, slopes[1]))
-        return _single(self.links, self.u, law), law.dual
-
-    def _way(self, at: Instant, n: jax.Array) -> Led | None:
-        if at.guide is None:
-            return None
-        expected = jax.vmap(self.surface.distance)(place(at.guide.T, self.links, self.u))
-        mobility = mobility_along(at.guide, np.asarray(self.links, int), place(at.start.T, self.links, self.u), n)
-        return Led(expected, at.guide.dual[0], at.guide.rate, 1 / mobility)
-
-    def pressing(self, at: Instant) -> tuple[jax.Array, jax.Array, np.ndarray]:
-        """N and n at the start of the step, and the links; see `contact_load`."""
-        here = np.asarray(self.links, int)
-        d, n, _ = surfaces.slopes(self.surface, place(at.start.T, here, self.u))
-        return *elastic_normal_force(self, self.radius - d, n), here[:, None]
-
-    def _friction(self, at: Instant) -> tuple[PointForces, Any]:
-        N, n, links = self.pressing(at)
-        here = links[:, 0]
-        turned = transpose(at.start.T[here][..., :3])
-        touching = -self.radius[:, None] * matvec(turned, n)  # from the centre, in the link
-        u = self.u + jnp.concatenate([touching, jnp.zeros_like(N)[:, None]], axis=-1)
-        last = None if at.guide is None else at.guide.dual[1]
-        law = coulomb_friction(self, N, n, place(at.V, here, u), at.guide, last)
-        return _single(self.links, u, law), law.dual
 
 
 def _presses_under(model: Model, c: Contact, at: Instant, under: jax.Array) -> jax.Array:
@@ -184,14 +197,6 @@ def _presses_under(model: Model, c: Contact, at: Instant, under: jax.Array) -> j
     gone = ~(c._under(own, at.start.T) & (depths[0] > 0)) & (mean >= rate)
     lies = rests(jnp.max(jnp.where(own, c.width[None], 0.0), axis=1), depths, rate, at.dt)
     return jnp.any(asked & (depths[1] > 0) & (gone | lies))
-
-
-def _single(links, u, law: Law) -> PointForces:
-    """PointForces of clusters of one point."""
-    force, modelled, curving = (None if x is None else x[:, None] for x in (law.force, law.modelled, law.curving))
-    df_dP, df_dV = (None if x is None else x[:, None, :, None, :] for x in (law.df_dP, law.df_dV))
-    assert force is not None
-    return PointForces(links, u[:, None], force, df_dP, df_dV, modelled, curving)
 
 
 def contact(

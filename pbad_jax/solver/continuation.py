@@ -141,7 +141,7 @@ def _next_attempt(problem: Problem, settings: lm.Settings, s: State) -> State:
 def _judged(problem: Problem, s: State, attempt: lm.SolveState) -> lm.SolveState:
     """BRANCH instead of CONVERGED where the root is not on the branch that starts at h = 0."""
     found = (attempt.status == Status.CONVERGED) & (s.status == lm.RUNNING)
-    good = problem.is_on_branch(attempt.x, attempt.J, found, attempt.leaps, (s.h_done > 0) | (s.h < 1))
+    good = problem.is_on_branch(s.h, attempt, found, (s.h_done > 0) | (s.h < 1))
     return attempt._replace(status=jnp.where(found & ~good, jnp.int8(Status.BRANCH), attempt.status))
 
 

@@ -102,7 +102,6 @@ def solve(problem: Problem, settings: Settings, *, status: jax.Array | int) -> S
         step=newton,
         slope=zero,
         trust=zero,
-        again=no,
         leaps=no,
         iterations=found.iterations,
         status=found.status,

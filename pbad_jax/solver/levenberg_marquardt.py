@@ -45,7 +45,7 @@ CROSSING = 100  # iterations in which the norm may rise; after them only what lo
 PATIENCE = 3  # iterations of a guided solve in which nothing is held against a step
 TURNED, SHORT = 2.0, 0.5  # of the slope at the start of a step: at its end against it, or with it still
 MISTRUST, REGAIN = 0.7, 1.3  # factors of the trust
-LEAST = 1e-4  # trust
+LEAST, TO_AND_FRO, BACK = 1e-4, 10, 0.5  # trust; iterations after which it counts how much of a step is taken back
 LONG, CONTRACTION = 0.05, 0.5  # reach of a correction whose share of the one before is looked at, and that share
 ROUNDING = 5.0  # a residual within this factor of the tolerance is accepted when nothing reduces it
 HALVED = 0.5  # of the residual, what Newton's method leaves at most where rounding does not matter
@@ -82,7 +82,6 @@ class SolveState(NamedTuple):
     step: jax.Array  # (n,) what led to the trial
     slope: jax.Array  # () the model's residual along it, at its start
     trust: jax.Array  # () of the guide
-    again: jax.Array  # () bool: the trial comes a second time, for a damped step
     leaps: jax.Array  # () bool: Newton's method did not contract from the first guess to where it is
     iterations: jax.Array  # () int32; -1 until the first guess has been evaluated
     status: jax.Array  # () int8, RUNNING or a Status
@@ -110,7 +109,6 @@ def init(problem: Problem, x, trust: jax.Array | float = 1.0, *, status: jax.Arr
         step=r,
         slope=jnp.zeros((), dtype),
         trust=jnp.asarray(trust, dtype),
-        again=jnp.zeros((), bool),
         leaps=jnp.zeros((), bool),
         # the evaluation of the guess is no iteration
         iterations=jnp.asarray(-1, jnp.int32),
@@ -130,7 +128,6 @@ def restart(problem: Problem, s: SolveState, x, trust: jax.Array | float = 1.0) 
         step=jnp.zeros_like(s.step),
         slope=jnp.zeros_like(s.slope),
         trust=jnp.full_like(s.trust, trust),
-        again=jnp.zeros_like(s.again),
         leaps=jnp.zeros_like(s.leaps),
         iterations=jnp.full_like(s.iterations, -1),
         status=jnp.full_like(s.status, RUNNING),
@@ -170,6 +167,8 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
     newton = _correction(problem, s, J, model_r, damping)
     length = problem.metric.length(newton)
     step = _bounded(problem, newton, jnp.sqrt(verdict.trust))
+    if s.guide is not None:
+        step = jnp.where(_goes_to_and_fro(s, newton), 0.5, 1.0) * step
     slope, trial = problem.metric.slope(model_r, step), problem.retract(x, step)
 
     # what the next call goes on from, evaluates, and judges that by
@@ -252,8 +251,9 @@ def _corrected_once_more(problem: Problem, s: SolveState, t: _Trial, after: Solv
 # first order still ends a little too deep in something stiff. Such a problem hands out a guide, the duals of its laws,
 # from which the next linear model is made, and every finite trial is taken; one that is not ends the solve. Here the
 # slope, with the residual of the model at the step's end, says how far a model is trusted: where it points back too
-# strongly, the trust falls. Steps are bounded by its square root, and friction goes by it from tangents to secants,
-# which do not overshoot. Where Newton's step leads up, the trial comes again for a step with λ = 1.
+# strongly, the trust falls. Steps are bounded by its square root, dry friction goes by it from tangents to secants,
+# which do not overshoot, and so much is believed of how friction follows a normal force, the gradient of nothing. Where
+# after ten iterations a step takes back most of the one before, some law is in and out, and half of it is made.
 
 
 def judge_led(problem: Problem, h, s: SolveState, t: _Trial) -> Verdict:
@@ -270,18 +270,20 @@ def judge_led(problem: Problem, h, s: SolveState, t: _Trial) -> Verdict:
     gain = jnp.where(end < -SHORT * begin, 1 / MISTRUST, REGAIN)
     trust = jnp.where(turned, jnp.maximum(LEAST, MISTRUST * s.trust), jnp.minimum(1.0, gain * s.trust))
 
-    damping, better = jnp.where(s.again, jnp.ones_like(s.damping), 0.0), finite & jnp.isfinite(beyond)
-    return Verdict(finite, better, tiny, t.norm, model_r, damping, damping, s.iterations >= 0, trust)
+    none, better = jnp.zeros_like(s.damping), finite & jnp.isfinite(beyond)
+    return Verdict(finite, better, tiny, t.norm, model_r, none, none, s.iterations >= 0, trust)
 
 
 def _led_on(problem: Problem, s: SolveState, t: _Trial, after: SolveState, model_r, root) -> SolveState:
-    """With new duals for the next linear model; where Newton's step leads up, the same trial with λ = 1."""
-    del root
-    after = after._replace(guide=problem.next_guide(s.guide, t.terms, after.step, after.trust))
-    again = (problem.metric.slope(model_r, after.newton) >= 0) & ~s.again
-    names = ("trial", "newton", "length", "guide", "step", "slope", "trust")
-    same = {k: jax.tree.map(lambda a, b: jnp.where(again, a, b), getattr(s, k), getattr(after, k)) for k in names}
-    return after._replace(**same, again=again)
+    """With new duals for the next linear model."""
+    del model_r, root
+    return after._replace(guide=problem.next_guide(s.guide, t.terms, after.step, after.trust))
+
+
+def _goes_to_and_fro(s: SolveState, newton: jax.Array) -> jax.Array:
+    """Whether a correction takes back most of the one before, and is mostly that."""
+    back, before = -(newton @ s.newton), s.newton @ s.newton
+    return (s.iterations >= TO_AND_FRO) & (back > BACK * before) & (back**2 > BACK * before * (newton @ newton))
 
 
 def _limit(problem: Problem, settings: Settings, s: SolveState, norm: jax.Array) -> jax.Array:
@@ -295,8 +297,7 @@ def _is_root(s: SolveState, t: _Trial, tiny, accept) -> jax.Array:
     """Whether the solve ends with the trial, or with the point before, where that is not accepted."""
     best, limit = jnp.where(accept, t.norm, s.norm), jnp.where(accept, t.limit, s.limit)
     at_rounding = tiny | (~accept & (best <= ROUNDING * limit))
-    corrected = (s.iterations >= 0) & ~s.again  # what comes again was no root the first time
-    return (corrected & ((best <= limit) | at_rounding)) | (best == 0)
+    return ((s.iterations >= 0) & ((best <= limit) | at_rounding)) | (best == 0)
 
 
 def _matrix(problem: Problem, s: SolveState, t: _Trial, wanted):

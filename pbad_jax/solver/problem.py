@@ -105,11 +105,11 @@ class Problem(Protocol):
         """Whether the plain guess at h = 1 is so far from h = 0 that laws with kinks may lead astray; () bool."""
         ...
 
-    def is_on_branch(self, x: Any, J: Any, asked: jax.Array, leaps: jax.Array, on_the_way: jax.Array) -> jax.Array:
+    def is_on_branch(self, h: Any, attempt: Any, asked: jax.Array, on_the_way: jax.Array) -> jax.Array:
         """Whether a root is the one that grows out of h = 0, as far as can be told where it is `asked`; () bool.
 
-        J: there. leaps: whether Newton's method did not contract on its way. on_the_way: whether the guess was from the
-        root at a smaller h, or for one.
+        attempt: the SolveState that found it at h, with its x, J and guide, and whether Newton's method `leaps`.
+        on_the_way: whether the guess was from the root at a smaller h, or for one.
         """
         ...
 

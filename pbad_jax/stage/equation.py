@@ -46,6 +46,7 @@ from pbad_jax.forces.force import (
 )
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Field
+from pbad_jax.math import batched
 from pbad_jax.math.small import computed_once, matmul
 from pbad_jax.math.spatial import tangent_compose
 from pbad_jax.model.model import Model
@@ -85,6 +86,11 @@ class StageEquation(NamedTuple):
     def matrix(self, model: Model, start: StepStart, t: StageTerms) -> Operator:
         """(h dt)² J (m·nv, m·nv), kg m² or kg; for the sweeps as they take it, m = 1."""
         return newton_matrix(model, self.C, self.D, t, start.recurrence)
+
+    def mobility(self, model: Model, start: StepStart) -> operator.Mobility:
+        """Of the end of the step, under what acts once a step, or at the last stage."""
+        push = jnp.eye(len(self.nodes), dtype=self.C.dtype)[-1] if self.impulse is None else self.impulse
+        return guides.mobility(model, start, self.dt, jnp.abs(batched.solve(self.C, push)[-1]))
 
     def modelled(self, model: Model, start: StepStart, t: StageTerms, r: jax.Array) -> jax.Array:
         """The residual (m·nv,) that the next linear model has instead of r."""

@@ -3,16 +3,20 @@
 The laws are in forces/one_sided.py and forces/regularised.py; docs/mathematics.md tells how they go together.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from pbad_jax.atom import operator
-from pbad_jax.forces.force import Guide, acts_at, first_duals, offers
-from pbad_jax.kinematics import transforms
+from pbad_jax.dynamics import point_forces
+from pbad_jax.forces.force import Guide, acts_at, first_duals, offers, scaled, sum_of, total_load
+from pbad_jax.kinematics import joint_field, transforms
 from pbad_jax.kinematics.transforms import Frames
+from pbad_jax.math import batched
 from pbad_jax.model.model import Model
+from pbad_jax.stage.start import StepStart, instant_at
 
 
 class StageGuide(NamedTuple):
@@ -35,6 +39,42 @@ def first(model: Model, m: int, once: bool, T: jax.Array, free: operator.Mobilit
     if once:
         duals = tuple(a if b is None else b for a, b in zip(duals, first_duals(model, "step")))
     return StageGuide(duals, jnp.broadcast_to(T, (m, *T.shape)), jnp.ones((), T.dtype), free)
+
+
+def mobility(model: Model, start: StepStart, dt: jax.Array, share: jax.Array | float) -> operator.Mobility:
+    """How freely everything moves in a step of dt, under what is not led: by M + dt D + dt² K at its start.
+
+    So a light foot on a stiff drive is heavy. share: of dt² M⁻¹ F, how far a force F moves it in the step.
+    """
+    # what is not led, without the pairs that others have found near
+    f, own = start.frames, tuple(force for force in model.forces if not offers(force, "dual"))
+    bare = dataclasses.replace(model, forces=own)
+    at = instant_at(bare, start, start.q, start.v, f, start.V.T, start.time, dt)
+    load = scaled(total_load(bare, dataclasses.replace(at, start=at.start._replace(near=None))), dt)
+
+    # dt D + dt² K of joints, of points on one link, of points on several
+    joints = sum_of(load.dtau_dq, load.dtau_dv)
+    joints = jnp.zeros_like(model.armature) if joints is None else joints
+    parts, slopes = list(load.point_forces), point_forces.weighted(load, 1.0)
+    alone = [(p, S) for p, S in zip(parts, slopes) if not p.couples]
+    links = point_forces.total_link_form(model, f, f, [p for p, _ in alone], [S for _, S in alone])
+    for p, S in zip(parts, slopes):
+        if p.couples and S is not None and start.factor is not None:
+            joints = joint_field.as_matrix(joints) + point_forces.coupled_matrix(model, f, f, p, S)
+    return mobility_of(
+        model, start, operator.plus(model, f, start.mass, -joints, None if links is None else -links), share
+    )
+
+
+def mobility_of(model: Model, start: StepStart, felt: operator.Operator, share: jax.Array | float) -> operator.Mobility:
+    """By a mass matrix that is felt; where that is not positive definite, by the mass matrix."""
+    factor = None
+    if isinstance(felt, jax.Array):
+        factor = batched.cholesky(0.5 * (felt + felt.T))
+        good = jnp.all(jnp.isfinite(factor.inverse))
+        factor = jax.tree.map(lambda a, b: jnp.where(good, a, b), factor, start.factor)
+    free = operator.mobility(model, start.frames, felt, factor)
+    return operator.Mobility(share * free.links, free.inertia / share)
 
 
 def after(model: Model, guide: StageGuide, duals: tuple, f: Frames, delta: jax.Array, trust: jax.Array) -> StageGuide:

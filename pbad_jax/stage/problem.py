@@ -91,7 +91,7 @@ class StageProblem:
         if not self._is_guided:
             return None
         start, once = self.start, self.eq.impulse is not None
-        free = operator.mobility(self.model, start.frames, start.mass, start.factor) if old is None else old.free
+        free = self.eq.mobility(self.model, start) if old is None else old.free
         return guides.first(self.model, len(self.eq.nodes), once, start.frames.T, free)
 
     def next_guide(self, guide: StageGuide, terms: StageTerms, delta: jax.Array, trust: jax.Array) -> StageGuide:
@@ -147,13 +147,14 @@ class StageProblem:
         """The largest of the plain guess, rad."""
         return jnp.max(jnp.where(tree(self.model.topology).dof_slide, 0.0, jnp.abs(self.direction)))
 
-    def is_on_branch(self, x: jax.Array, J, asked: jax.Array, leaps: jax.Array, on_the_way: jax.Array) -> jax.Array:
+    def is_on_branch(self, h, attempt: lm.SolveState, asked: jax.Array, on_the_way: jax.Array) -> jax.Array:
         """Whether a root is connected with h = 0 as J says, if it is suspect, and none is nearby that is leapt to."""
         if not self.eq.has_branches:
             return jnp.ones((), bool)
-        yes, judge = (lambda *_: jnp.ones((), bool)), (lambda problem, x, J: problem._is_connected(x, J))
-        good = cond_if_any(asked & self._is_suspect(x, J), yes, judge, self, x, J, takes_long=True)
-        return good & ~(leaps & self._has_roots_nearby(on_the_way))
+        found = attempt.x, attempt.J, h, attempt.guide
+        judge = lambda problem, *found: problem._is_connected(*found)  # noqa: E731
+        good = cond_if_any(asked & self._is_suspect(*found[:2]), _yes, judge, self, *found, takes_long=True)
+        return good & ~(attempt.leaps & self._has_roots_nearby(on_the_way))
 
     def _has_roots_nearby(self, on_the_way: jax.Array) -> jax.Array:
         """Whether the rates alone turn a joint far, or the root is approached by smaller h; not asked of contact, whose
@@ -173,10 +174,15 @@ class StageProblem:
         moves = inertia > STILL * size_of(self.model, self.eq.dt)
         return moves & (soft | (branch.largest_turn(self.model, moved) >= branch.LARGE_TURN))
 
-    def _is_connected(self, x: jax.Array, J) -> jax.Array:
-        """Whether J says that the root is connected with h = 0, and its turns can be counted."""
+    def _is_connected(self, x: jax.Array, J, h, guide: StageGuide | None) -> jax.Array:
+        """Whether J says that the root is connected with h = 0, perhaps as if friction did not follow a normal force:
+        it may jam what slides, a jump of the motion and no leap of the solver. And whether its turns can be counted.
+        """
         D = self.eq.D if len(self.C) > 1 else jnp.ones((1, 1), x.dtype)
-        return branch.counts_turns(self.model, x) & branch.is_connected(self.model, self.start.factor, D, J)
+        connected = branch.is_connected(self.model, self.start.factor, D, J)
+        if guide is not None:
+            connected = cond_if_any(~connected, _yes, _is_connected_without, self, x, h, guide, D)
+        return branch.counts_turns(self.model, x) & connected
 
     def in_chart(self, covector: jax.Array, delta: jax.Array) -> jax.Array:
         """Jrᵀ of the balls' exponentials."""
@@ -184,6 +190,16 @@ class StageProblem:
         w = delta.reshape(-1, nv)[:, balls]
         by_w = lambda g: matvec(transpose(rotations.right_jacobian(w)), g)  # noqa: E731
         return change_balls(self.model, covector.reshape(-1, nv), by_w).reshape(-1)
+
+
+def _yes(*_) -> jax.Array:
+    return jnp.ones((), bool)
+
+
+def _is_connected_without(problem: StageProblem, x: jax.Array, h, guide: StageGuide, D: jax.Array) -> jax.Array:
+    """By the matrix without how friction follows the normal force."""
+    _, terms = problem.residual(x, h, guide._replace(trust=jnp.zeros_like(guide.trust)))
+    return branch.is_connected(problem.model, problem.start.factor, D, problem.matrix(terms))
 
 
 def problem_of(

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from pbad_jax.atom import operator
 from pbad_jax.dynamics import point_forces
 from pbad_jax.dynamics.instant import generalised_force
 from pbad_jax.errors import Status
@@ -33,6 +34,7 @@ from pbad_jax.model.model import Model
 from pbad_jax.schemes import Scheme
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation
+from pbad_jax.stage import guide as guides
 from pbad_jax.stage.equation import StageFields
 from pbad_jax.stage.guide import StageGuide
 from pbad_jax.stage.problem import StageProblem, relative_residual, solve
@@ -81,6 +83,10 @@ class ClosingEquation(NamedTuple):
         change = _change(model, start, dt, z)
         terms = ClosingTerms(z, change, st.frames, load, rare, load.dual)
         return self.mass @ _gained(model, change) - SHARE * force, terms
+
+    def mobility(self, model: Model, start: StepStart) -> operator.Mobility:
+        """By M̂, under its share of the impulse."""
+        return guides.mobility_of(model, start, self.mass, SHARE)
 
     def matrix(self, model: Model, start: StepStart, t: ClosingTerms) -> jax.Array:
         """M̂ − SHARE dt² ∂F/∂δ, all by z ⊕ δ."""

@@ -394,7 +394,8 @@ def test_contact_at_the_corners_of_a_surface(surface):
         depth = np.asarray(depths(model, force, rest), float)[:2]
         if distance is not None:
             assert np.abs(depth - (np.array(BALLS[1]) - distance)).max() < 1e2 * np.finfo(DTYPE).eps, place
-        normal, friction = (np.linalg.norm(p.force[:2, 0], axis=-1) for p in out["load"].point_forces)
+        (both,) = out["load"].point_forces
+        normal, friction = (np.linalg.norm(both.force[:2, k], axis=-1) for k in range(2))
         assert not friction.any()  # no slip
         assert not normal[depth < -1e-4].any()
         ramp = soft_start(depth, 0.4)
