@@ -153,7 +153,8 @@ def _inside(view: View, x, y, z, low, w: int, names):
     px = (low[:, :1] + np.arange(w))[:, None, :] + 0.5
     py = (low[:, 1:] + np.arange(w))[:, :, None] + 0.5
     area = (x[:, 1] - x[:, 0]) * (y[:, 2] - y[:, 0]) - (x[:, 2] - x[:, 0]) * (y[:, 1] - y[:, 0])
-    area = np.where(np.abs(area) < 1e-12, np.inf, area)[:, None, None]
+    seen = (np.abs(area) >= 1e-12)[:, None, None]  # not edge-on
+    area = np.where(seen, area[:, None, None], 1.0)
 
     # barycentric weights by edge functions; inside, none of the three is negative
     def edge(a: int, b: int):
@@ -162,7 +163,7 @@ def _inside(view: View, x, y, z, low, w: int, names):
 
     b0, b1 = edge(1, 2), edge(2, 0)
     b2 = 1 - b0 - b1
-    inside = (b0 >= 0) & (b1 >= 0) & (b2 >= 0) & (px < view.width) & (py < view.height)
+    inside = seen & (b0 >= 0) & (b1 >= 0) & (b2 >= 0) & (px < view.width) & (py < view.height)
 
     # perspective: 1/z, and what is divided by z, is linear in the picture
     k, row, column = np.nonzero(inside)

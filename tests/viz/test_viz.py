@@ -4,6 +4,7 @@ import dataclasses
 import html.parser
 import importlib
 import re
+import types
 
 import jax
 import jax.numpy as jnp
@@ -360,6 +361,14 @@ def test_nearer_triangles_hide_farther_ones():
     middle = view.seen(np.array([0, 0, 0.1]))[:2].astype(int) // raster.FINE
     image = next(raster.pictures(play, 64, 48))[middle[1], middle[0]].astype(int)
     assert image[0] > image[2] + 60
+
+
+def test_a_triangle_seen_edge_on_covers_nothing():
+    view = types.SimpleNamespace(width=64, height=48)
+    x, z = np.array([[1.0, 5.0, 3.0], [1.0, 5.0, 3.0]]), np.ones((2, 3))
+    y = np.array([[2.0, 6.0, 4.0], [2.0, 6.0, 7.0]])  # on one line, and not
+    drawn = raster._inside(view, x, y, z, np.zeros((2, 2), int), 8, np.arange(2))[2]
+    assert set(drawn) == {1}
 
 
 @pytest.mark.parametrize("suffix", [".gif", ".png", ".mp4"])
