@@ -55,7 +55,7 @@ def evaluations(model, scheme, state, z, move, recurrence="parallel"):
     out = [(r, r, eq.matrix(model, start, t)), led(guide)[:3]]
     guide = following(model, guide, led(guide)[3], move, 0.3 * one)
     out.append(led(guide)[:3])
-    rest = jax.lax.fori_loop(0, 8, lambda _, g: following(model, g, led(g)[3], jnp.zeros_like(move), one), guide)
+    rest = jax.lax.fori_loop(0, 100, lambda _, g: following(model, g, led(g)[3], jnp.zeros_like(move), one), guide)
     return out, led(rest)[:3]
 
 
