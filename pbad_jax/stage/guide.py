@@ -52,10 +52,15 @@ def mobility(model: Model, start: StepStart, dt: jax.Array, share: jax.Array | f
     at = instant_at(bare, start, start.q, start.v, f, start.V.T, start.time, dt)
     load = scaled(total_load(bare, dataclasses.replace(at, start=at.start._replace(near=None))), dt)
 
-    # dt D + dt² K of joints, of points on one link, of points on several
-    joints = sum_of(load.dtau_dq, load.dtau_dv)
+    # dt D + dt² K of joints, of points on one link, of points on several; M itself where there is none
+    joints, parts, slopes = (
+        sum_of(load.dtau_dq, load.dtau_dv),
+        list(load.point_forces),
+        point_forces.weighted(load, 1.0),
+    )
+    if joints is None and all(S is None for S in slopes):
+        return _shared(operator.mobility(model, f, start.mass, start.factor), share)
     joints = jnp.zeros_like(model.armature) if joints is None else joints
-    parts, slopes = list(load.point_forces), point_forces.weighted(load, 1.0)
     alone = [(p, S) for p, S in zip(parts, slopes) if not p.couples]
     links = point_forces.total_link_form(model, f, f, [p for p, _ in alone], [S for _, S in alone])
     for p, S in zip(parts, slopes):
@@ -73,7 +78,10 @@ def mobility_of(model: Model, start: StepStart, felt: operator.Operator, share: 
         factor = batched.cholesky(0.5 * (felt + felt.T))
         good = jnp.all(jnp.isfinite(factor.inverse))
         factor = jax.tree.map(lambda a, b: jnp.where(good, a, b), factor, start.factor)
-    free = operator.mobility(model, start.frames, felt, factor)
+    return _shared(operator.mobility(model, start.frames, felt, factor), share)
+
+
+def _shared(free: operator.Mobility, share: jax.Array | float) -> operator.Mobility:
     return operator.Mobility(share * free.links, free.inertia / share)
 
 
