@@ -164,7 +164,7 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
 
     # Newton's correction there, or the damped one, and as much of it as the trust allows
     model_r = r if verdict.model_r is None else verdict.model_r
-    newton = _correction(problem, s, J, model_r, damping)
+    newton = _correction(problem, s, J, r, damping) if s.guide is None else -problem.solve(J, model_r)
     length = problem.metric.length(newton)
     step = _bounded(problem, newton, jnp.sqrt(verdict.trust))
     if s.guide is not None:

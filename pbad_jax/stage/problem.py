@@ -62,8 +62,8 @@ class StageProblem:
 
     @property
     def metric(self) -> DenseMetric | SweepsMetric:
-        """The mass matrix at time k, () kg^½ m; an energy, and what has a guide, is damped by it."""
-        by_inertia = self.config.objective == "energy" or self._is_guided
+        """The mass matrix at time k, () kg^½ m; an energy is damped by it."""
+        by_inertia = self.config.objective == "energy"
         return metric_of(self.model, self.start.mass, self.start.factor, C=self.C, by_inertia=by_inertia)
 
     @property
