@@ -146,9 +146,8 @@ class BodyContact:
     at: str = dataclasses.field(default="step", metadata=STATIC)
     conservative: bool = dataclasses.field(default=False, metadata=STATIC)
     most: int | None = dataclasses.field(default=None, metadata=STATIC)  # pairs at a time; None: all
-    held: tuple[bool, ...] = dataclasses.field(
-        default=(), metadata=STATIC
-    )  # whether joints connect the bodies; (): none
+    # whether joints connect the bodies of each; (): none
+    held: tuple[bool, ...] = dataclasses.field(default=(), metadata=STATIC)
     dissipates = True
 
     def load(self, model: Model, at: Instant) -> Load:
