@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from pbad_jax.atom import operator
 from pbad_jax.dynamics import point_forces
-from pbad_jax.forces.force import Guide, acts_at, first_duals, offers, scaled, sum_of, total_load
+from pbad_jax.forces.force import Guide, Load, acts_at, first_duals, offers, scaled, sum_of, total_load
 from pbad_jax.kinematics import joint_field, transforms
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.math import batched
@@ -52,23 +52,27 @@ def mobility(model: Model, start: StepStart, dt: jax.Array, share: jax.Array | f
     at = instant_at(bare, start, start.q, start.v, f, start.V.T, start.time, dt)
     load = scaled(total_load(bare, dataclasses.replace(at, start=at.start._replace(near=None))), dt)
 
-    # dt D + dt² K of joints, of points on one link, of points on several; M itself where there is none
-    joints, parts, slopes = (
-        sum_of(load.dtau_dq, load.dtau_dv),
-        list(load.point_forces),
-        point_forces.weighted(load, 1.0),
-    )
-    if joints is None and all(S is None for S in slopes):
+    felt = felt_mass(model, start, load)
+    if felt is start.mass:
         return _shared(operator.mobility(model, f, start.mass, start.factor), share)
+    return mobility_of(model, start, felt, share)
+
+
+def felt_mass(model: Model, start: StepStart, load: Load) -> operator.Operator:
+    """M − ∂(dt² F)/∂δ at the start, of a load times dt²; for the sweeps without what couples links. M: no slopes."""
+    f, parts, slopes = start.frames, list(load.point_forces), point_forces.weighted(load, 1.0)
+    joints = sum_of(load.dtau_dq, load.dtau_dv)
+    if joints is None and all(S is None for S in slopes):
+        return start.mass
+
+    # −(dt D + dt² K) of joints, of points on one link, of points on several
     joints = jnp.zeros_like(model.armature) if joints is None else joints
     alone = [(p, S) for p, S in zip(parts, slopes) if not p.couples]
     links = point_forces.total_link_form(model, f, f, [p for p, _ in alone], [S for _, S in alone])
     for p, S in zip(parts, slopes):
         if p.couples and S is not None and start.factor is not None:
             joints = joint_field.as_matrix(joints) + point_forces.coupled_matrix(model, f, f, p, S)
-    return mobility_of(
-        model, start, operator.plus(model, f, start.mass, -joints, None if links is None else -links), share
-    )
+    return operator.plus(model, f, start.mass, -joints, None if links is None else -links)
 
 
 def mobility_of(model: Model, start: StepStart, felt: operator.Operator, share: jax.Array | float) -> operator.Mobility:

@@ -176,12 +176,13 @@ def effective_mass(model: Model, start: StepStart, dt) -> jax.Array:
     """M̂ (nv,nv), kg m² or kg: what an impulse meets that the forces at the stages answer for the length of a step."""
     at = instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
     load = scaled(total_load(model, at, "stages"), dt)
-    assert isinstance(start.mass, jax.Array)  # schemes of several stages have no sweeps
-    return start.mass - _slope(model, start.frames, start.frames, load, None)
+    felt = guides.felt_mass(model, start, load)
+    assert isinstance(felt, jax.Array)  # schemes of several stages have no sweeps
+    return felt
 
 
-def _slope(model: Model, here: Frames, there: Frames, load: Load, z: jax.Array | None) -> jax.Array:
-    """∂(dt² F)/∂δ (nv,nv), at the levers `here`, of a scaled load `there`; its rates are those of z, if any."""
+def _slope(model: Model, here: Frames, there: Frames, load: Load, z: jax.Array) -> jax.Array:
+    """∂(dt² F)/∂δ (nv,nv), at the levers `here`, of a scaled load `there`; its rates are those of z."""
     slope = point_forces.total_matrix(model, here, there, list(load.point_forces), point_forces.weighted(load, 1.0))
     if load.dtau_dq is not None:
         slope = slope + joint_field.as_matrix(load.dtau_dq)
@@ -190,9 +191,9 @@ def _slope(model: Model, here: Frames, there: Frames, load: Load, z: jax.Array |
     return slope
 
 
-def _by_increment(model: Model, by_log: jax.Array, z: jax.Array | None) -> jax.Array:
+def _by_increment(model: Model, by_log: jax.Array, z: jax.Array) -> jax.Array:
     """A derivative (nv,nv) by log z, by z ⊕ δ."""
-    if z is None or not len(tree(model.topology).balls):
+    if not len(tree(model.topology).balls):
         return by_log
     by_z = Slopes(jnp.ones((1, 1), z.dtype), joint_field.log_slopes(model, z)[None, None])
     return joint_field.chained(model, by_log[None], by_z)[0, 0]
