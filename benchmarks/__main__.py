@@ -56,6 +56,8 @@ SCRIPTS = (
     Script("throughput", 5.2, (*RIVALS, "gymnasium"), (), "batches, the swing in three dimensions, the ant"),
     Script("work_precision", 3.8, RIVALS, ("--only", "'arm'"), "the chain, the beam, the drop, 128 chains"),
     Script("stability", 1.5, (), ("--only", "'chain:10'"), "40 and 100 links, the robots"),
+    Script("rotation", 0.5, (), ("--only", "radau2"), "all schemes but radau(2)"),
+    Script("error", 0.5, ("gymnasium",), ("--only", "'chain'"), "all systems but the chain"),
     Script("compile_memory", 2.4, RIVALS, (), "20 links and more, rollouts"),
     Script("many_lanes", 9, ("mjx",), (), "single precision, by steps"),
     Script("one_thread", 1.8, RIVALS[1:], (), "dirk4 and semi-implicit Euler"),

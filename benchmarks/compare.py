@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 IDENTITY = {
     "links", "dt", "lanes", "batch", "steps", "tile", "contacts", "friction", "states", "max_iterations", "tolerance",
-    "span", "seconds", "order", "unknowns", "within", "seed", "repeat", "env_steps",
+    "span", "seconds", "order", "turn", "unknowns", "within", "seed", "repeat", "env_steps",
 }  # fmt: skip
 RATE = re.compile(r"_per_s(_median)?$")
 TIME = re.compile(r"(^|_)((s|ms|us|seconds)((_median|_with\w*)?$|_per_(?!s(_median)?$))|(?<!_)(median|least)$)")

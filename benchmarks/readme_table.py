@@ -1,4 +1,4 @@
-"""Writes the tables of docs/benchmarks.md, environments.md and robots.md from the JSON of the benchmarks; by no hand.
+"""Writes the tables of pages in docs (PAGES) from the JSON of the benchmarks; by no hand.
 
     python benchmarks/readme_table.py          # rewrite the pages
     python benchmarks/readme_table.py --check  # exit 1 if it would change; results older than their code are listed
@@ -14,7 +14,7 @@ import re
 import sys
 
 RESULTS = pathlib.Path(__file__).parent / "results"
-PAGES = [RESULTS.parent.parent / "docs" / f"{name}.md" for name in ("benchmarks", "environments", "robots")]
+PAGES = [RESULTS.parent.parent / "docs" / f"{name}.md" for name in ("benchmarks", "environments", "robots", "schemes")]
 
 
 def markdown(head: list[str], rows: list[list[str]], words: int) -> list[str]:
@@ -148,6 +148,60 @@ def work_precision(data: dict) -> list[str]:
         "half a second. chain: the ten links; arm: seven joints, stiff drives; beam: ten links, stiff springs."
     )
     return [*markdown(["engine", *(f"{case} {level:g}" for case, level in columns)], body, 1), "", said]
+
+
+def rotation(data: dict) -> list[str]:
+    """What wheels lose and gain by how far they turn in a step, and a body's flips."""
+    rows, shown = data["rows"], (0.2, 0.5, 1.0, 2.0, 3.0)
+    head = [
+        "scheme",
+        *(f"turns by {turn:g}" for turn in shown),
+        "flips off by",
+        "spin off by",
+        "flips at 50 ms",
+    ]
+    table = []
+    for scheme in dict.fromkeys(r["scheme"] for r in rows):
+        own = [r for r in rows if r["scheme"] == scheme]
+        gained = {r["turn"]: r.get("gained", r.get("status")) for r in own if r["case"] == "motor"}
+        nuts = [next(r for r in own if r["case"] == "nut" and r["dt"] == dt) for dt in (0.02, 0.05)]
+        cells = [x if isinstance(x, str) else f"{100 * x:.0f} %" for x in (gained[turn] for turn in shown)]
+        cells += [percent(nuts[0], "flips_off"), percent(nuts[0], "spin_off"), percent(nuts[1], "flips_off")]
+        table.append([scheme, *cells])
+    lost = [r["lost"] for r in rows if r["case"] == "wheel" and "lost" in r]
+    off = [f"{r['scheme']} at {r['turn']:g} rad" for r in rows if r["case"] == "wheel" and "status" in r]
+    fails = f" (but fails: {', '.join(off)})" if off else ""
+    said = (
+        f"A wheel that nothing drives loses at most {max(map(abs, lost)):.0e} of its speed in {data['steps']} steps, "
+        f"by every scheme, at 0.1 to 3 rad a step{fails}. Columns 2 to 6: what a wheel gains by a motor in a step, of "
+        "what it should, by the radians that it turns in the step. Then Dzhanibekov's nut, which flips end for end, "
+        "for 10 s at 20 ms and 50 ms (0.1 and 0.25 rad a step): how far off the times of its flips and its angular "
+        "momentum are."
+    )
+    return [*markdown(head, table, 1), "", said]
+
+
+def error(data: dict) -> list[str]:
+    """In how many lanes `info.error` is right within a factor of three, and how large the error is."""
+    rows = {(r["system"], r["scheme"], r["dt"]): r for r in data["rows"]}
+    names, schemes, steps = (list(dict.fromkeys(key[k] for key in rows)) for k in range(3))
+    columns = [(scheme, dt) for scheme in schemes for dt in steps]
+
+    def cell(row: dict) -> str:
+        return f"{row['true']:.0e}: {100 * row['close']:.0f} %"
+
+    head = ["error: right within 3", *(f"{scheme}, {1e3 * dt:g} ms" for scheme, dt in columns)]
+    said = (
+        f"The median of the local error of one step of {data['lanes']} typical states (rad, or m over the model's "
+        "length), and in how many of them `info.error` is right within a factor of 3. chain: five links, thrown. arm: "
+        "seven joints, stiff servos. ball, box: thrown so that they may land within the step. The robots move."
+    )
+    return [*markdown(head, [[n, *(cell(rows[n, *c]) for c in columns)] for n in names], 1), "", said]
+
+
+def percent(row: dict, key: str) -> str:
+    """A share, or why there is none."""
+    return row.get("status", "–") if row.get(key) is None else f"{100 * row[key]:.1g} %"
 
 
 def stability(data: dict) -> list[str]:
@@ -363,6 +417,8 @@ TABLES = {
     "batch": batch,
     "work_precision": work_precision,
     "one_thread": one_thread,
+    "rotation": rotation,
+    "error": error,
     "stability": stability,
     "survey": survey,
     "standing": standing,

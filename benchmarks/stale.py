@@ -20,9 +20,10 @@ from collections.abc import Callable
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-RIM = ("io", "viz", "cli", "envs", "control", "analysis")
+RIM = ("importers", "storage", "viz", "cli", "envs", "control", "analysis")
 NAMED = re.compile(r"\b(?:pbad|pbad_jax)\.(\w+)")
-OFFERED = {"load": "io", "long_rollout": "io", "linearize": "analysis", "check_gradients": "analysis"}  # at the top
+# what `pbad_jax` offers itself, and the room that it is from
+OFFERED = {"load": "importers", "long_rollout": "storage", "linearize": "analysis", "check_gradients": "analysis"}
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ import pbad_jax as pbad  # noqa: E402
 from pbad_jax.cli.arguments import options_of, parse  # noqa: E402
 from pbad_jax.cli.models import load_model  # noqa: E402
 from pbad_jax.cli.standing import begin  # noqa: E402
-from pbad_jax.rollouts import in_room  # noqa: E402
+from pbad_jax.rollouts import padded  # noqa: E402
 from pbad_jax.step.options import without_dt  # noqa: E402
 
 ROBOTS = (
@@ -44,11 +44,11 @@ def measure(name: str, dt: float, seconds: float) -> dict:
     model, state, control, said = begin(args, model)
     began = time.perf_counter()
     controls = np.broadcast_to(control, (steps, model.nu))
-    arguments = in_room.given(model, state, controls, steps, options)
-    program = in_room.programs(without_dt(options)).steps.lower(*arguments).compile()
+    arguments = padded.given(model, state, controls, steps, options)
+    program = padded.programs(without_dt(options)).steps.lower(*arguments).compile()
     compiling = time.perf_counter() - began
     began = time.process_time()
-    traj, info = jax.block_until_ready(in_room.rolled_out(arguments, steps, options, False, program))
+    traj, info = jax.block_until_ready(padded.rolled_out(arguments, steps, options, False, program))
     busy = time.process_time() - began
     return row | {"here": True, "nv": model.nv, "begins": said} | figures(model, state, traj, info, seconds / busy) | {
         "compile_s": round(compiling, 1)

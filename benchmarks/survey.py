@@ -22,9 +22,9 @@ import numpy as np
 from common import run
 
 import pbad_jax as pbad
-from pbad_jax.io import mjcf, mujoco_tendons, urdf
-from pbad_jax.io.load import _compile, _read
-from pbad_jax.io.mujoco_model import _Names
+from pbad_jax.importers import mjcf, mujoco_tendons, urdf
+from pbad_jax.importers.load import _compile, _read
+from pbad_jax.importers.mujoco_model import _Names
 from pbad_jax.model.sensors import NO_SENSORS
 
 MENAGERIE, ROBOSUITE, GYM_ROBOTICS = "mink/examples", "robosuite/models/assets", "gymnasium_robotics/envs/assets"

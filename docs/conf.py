@@ -72,7 +72,7 @@ MODULES = {
     "pbad_jax.control": "Plans by iLQR and by sampling",
     "pbad_jax.newton_euler": "The paper's baseline: explicit integrators",
     "pbad_jax.viz": "Pictures",
-    "pbad_jax.io": "Files",
+    "pbad_jax.importers": "Models from files",
 }
 BEFORE = """
 What stands before every example:

@@ -68,7 +68,7 @@ def arm() -> Scene:
         at = dict(zip(model.body_names, pbad.forward_kinematics(model, sim.q).position))
         return (at["fingertip"] - at["target"])[:2]
 
-    def reward(m: pbad.envs.Moment):
+    def reward(m: pbad.envs.Transition):
         far = jnp.sum(miss(m.model, m.sim) ** 2)
         return -100 * far - 1e-3 * jnp.sum(m.sim.v[:2] ** 2) - 0.01 * jnp.sum(m.action**2)
 
@@ -133,7 +133,7 @@ def quadruped() -> Scene:
     home, wanted = task.model.keyframes["standing"].q, gait(task.model)
     servos = forces.actuators(task.model)[0].length
 
-    def reward(m: pbad.envs.Moment):
+    def reward(m: pbad.envs.Transition):
         q, v, joints = m.sim.q, m.sim.v, wanted(m.sim.time)
         up = LIFT * jnp.maximum(jnp.sin(2 * np.pi * (m.sim.time / PERIOD + OFFSETS)), 0.0) ** 2
         costs = (

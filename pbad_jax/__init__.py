@@ -18,27 +18,7 @@ from pbad_jax.builders.hold import hold
 from pbad_jax.builders.presets import chain, spider, swimmer
 from pbad_jax.builders.sites import with_sensors, with_sites
 from pbad_jax.compilation_cache import use_compilation_cache
-from pbad_jax.dynamics.center_of_mass import (
-    center_of_mass,
-    center_of_mass_jacobian,
-    center_of_mass_velocity,
-    centroidal_momentum_matrix,
-    total_mass,
-)
 from pbad_jax.dynamics.energy import angular_momentum, kinetic_energy, linear_momentum, loop_gaps, potential_energy
-from pbad_jax.dynamics.sensors import read_sensors
-from pbad_jax.dynamics.task_space import (
-    Jacobian,
-    Rates,
-    body_accelerations,
-    body_jacobian,
-    body_velocities,
-    site_accelerations,
-    site_jacobian,
-    site_poses,
-    site_velocities,
-)
-from pbad_jax.dynamics.touch import contact_forces
 from pbad_jax.errors import (
     CheckpointError,
     GradientError,
@@ -53,10 +33,10 @@ from pbad_jax.errors import (
     UnsupportedFeatureWarning,
 )
 from pbad_jax.forces import Instant, Load
-from pbad_jax.forces.with_forces import with_forces
-from pbad_jax.io import load, load_trajectory, long_rollout, save_trajectory
+from pbad_jax.importers import load
 from pbad_jax.kinematics.manifold import difference, retract
 from pbad_jax.kinematics.transforms import Poses, forward_kinematics
+from pbad_jax.laws.with_forces import with_forces
 from pbad_jax.model.inertial_parameters import inertial_parameters, with_inertial_parameters
 from pbad_jax.model.model import Model
 from pbad_jax.model.sensors import Sensor
@@ -68,9 +48,30 @@ from pbad_jax.rollouts.rollout import rollout
 from pbad_jax.rollouts.states import states_of
 from pbad_jax.rollouts.trajectory import Trajectory
 from pbad_jax.schemes import Dirk, Scheme, Variational, dirk, legendre, radau, variational
+from pbad_jax.sensing.center_of_mass import (
+    center_of_mass,
+    center_of_mass_jacobian,
+    center_of_mass_velocity,
+    centroidal_momentum_matrix,
+    total_mass,
+)
+from pbad_jax.sensing.sensors import read_sensors
+from pbad_jax.sensing.task_space import (
+    Jacobian,
+    Rates,
+    body_accelerations,
+    body_jacobian,
+    body_velocities,
+    site_accelerations,
+    site_jacobian,
+    site_poses,
+    site_velocities,
+)
+from pbad_jax.sensing.touch import contact_forces
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options
 from pbad_jax.step.step import make_step
+from pbad_jax.storage import load_trajectory, long_rollout, save_trajectory
 from pbad_jax.version import __version__
 
 __all__ = [

@@ -12,8 +12,8 @@ from helpers import DTYPE, FLOAT32, random_inertia
 import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Geom, Joint, forces
 from pbad_jax.dynamics.instant import generalised_force
-from pbad_jax.forces.force import Instant, Start, field_of
 from pbad_jax.kinematics import manifold, transforms
+from pbad_jax.laws.force import Instant, Start, field_of
 
 INF = float("inf")
 
@@ -155,6 +155,10 @@ def expected(load: forces.Load, links: int) -> dict[str, np.ndarray]:
             if slope is not None:  # ∂f/∂T^l_bj = ∂f/∂P_mb [m on l] u_mj
                 J = np.einsum("cnamb,cml,cmj->cnalbj", slope, where, p.u)
                 out[f"force {i}"][..., 12 * links * k : 12 * links * (k + 1)] = J.reshape(*p.force.shape, 12 * links)
+        for k in range(2 if p.normal is not None else 0):  # ∂f/∂N ∂N/∂T^l_bj
+            N, slope = p.normal, (p.normal.by_P, p.normal.by_V)[k]
+            J = np.einsum("cna,cmb,cml,cmj->cnalbj", p.by_normal, slope, np.eye(links)[N.point_links], N.u)
+            out[f"force {i}"][..., 12 * links * k : 12 * links * (k + 1)] += J.reshape(*p.force.shape, 12 * links)
     return out
 
 

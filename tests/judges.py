@@ -74,7 +74,7 @@ def gain(s: Steps) -> Array:
     return (b.T + b.U - a.T - a.U) / (a.T + np.abs(b.U - a.U) + 1e-3 * s.mass)
 
 
-def makes_energy(s: Steps, allowed: float, loose: float, settles: bool = False) -> Array:
+def makes_energy(s: Steps, allowed: Array | float, loose: float, settles: bool = False) -> Array:
     """loose: of all energy there is, which is not known better. settles: what falls in a step is at stake, too."""
     a, b = s.before, s.after
     made = b.T + b.U - a.T - a.U - loose * (a.T + b.T + np.abs(a.U) + np.abs(b.U))
@@ -143,13 +143,13 @@ def followed(
     by more than LEAP: there the root turns back, and what Newton's method finds beyond is some other.
     """
     s = step_start(model, state, jnp.zeros(model.nu, model.dtype) if control is None else control)
-    eq = equation.collocation(model, scheme, jnp.asarray(dt, model.dtype), s, None)
-    if is_closed_by_one(model, scheme) and eq.impulse is not None:
-        eq = eq._replace(impulse=divided(eq.impulse))
     still = jnp.broadcast_to(manifold.identity_increment(model), (scheme.m, model.nq))
 
     def corrected(z, h):
-        r, J = residual_and_matrix(model, s, eq, z, h)
+        eq = equation.collocation(model, scheme, jnp.asarray(h * dt, model.dtype), s, None)
+        if is_closed_by_one(model, scheme) and eq.impulse is not None:
+            eq = eq._replace(impulse=divided(eq.impulse))
+        r, J = residual_and_matrix(model, s, eq, z)
         delta = -jnp.linalg.solve(J, r)
         moved = jax.vmap(lambda z, d: manifold.retract(model, z, d))(z, delta.reshape(scheme.m, -1))
         return moved, jnp.max(jnp.abs(delta))

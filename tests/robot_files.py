@@ -6,7 +6,7 @@ import importlib.util
 import pathlib
 from typing import Any
 
-from pbad_jax.io.load import _load
+from pbad_jax.importers.load import _load
 
 pin: Any = importlib.import_module("pinocchio")  # it has no types
 GYMNASIUM, SUITE = "envs/mujoco/assets", "suite"

@@ -23,7 +23,7 @@ import jax
 import numpy as np
 
 ROOT = pathlib.Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "io")]
+sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / room) for room in ("", "importers", "storage"))]
 
 import torture_steps  # noqa: E402
 

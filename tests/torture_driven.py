@@ -129,7 +129,9 @@ def far_apart(dtype) -> System:
         T = [
             np.einsum("ni,ni->n", v[:, 3:6] ** 2, np.broadcast_to([0.1, 0.2, 0.25], (len(v), 3))) for v in (s.v0, s.v1)
         ]
-        return {"spins up": T[1] > T[0] * (1 + 10 * loose) + loose}
+        rates = [np.linalg.norm(v[:, 3:6], axis=1) for v in (s.v0, s.v1)]
+        own = 0.5 * (s.dt * np.maximum(*rates)) ** 4  # what a scheme of second order errs by itself
+        return {"spins up": T[1] > T[0] * (1 + 10 * loose + own) + loose}
 
     return System(model, lambda rng, n: {"weight": np.zeros(n)}, lane, start, judge, 0.01)
 

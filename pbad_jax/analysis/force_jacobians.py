@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.analysis import finite_differences
-from pbad_jax.forces.force import Instant, Load, PointForces, Start, name_of, place
 from pbad_jax.kinematics import manifold, transforms
+from pbad_jax.laws.force import Instant, Load, NormalForce, PointForces, Start, name_of, place
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 
@@ -136,8 +136,16 @@ def _promised(load: Load, m: Move) -> list[jax.Array]:
     if load.tau is not None:
         parts.append(_times(load.dtau_dq, m.q) + _times(load.dtau_dv, m.v))
     for p in load.point_forces:
-        parts += [_pulled(p, p.df_dP, m.T) + _pulled(p, p.df_dV, m.V), jnp.zeros_like(p.u)]
+        change = _pulled(p, p.df_dP, m.T) + _pulled(p, p.df_dV, m.V)
+        parts += [change if p.normal is None else change + _by_normal(p, p.normal, m), jnp.zeros_like(p.u)]
     return parts
+
+
+def _by_normal(p: PointForces, normal: NormalForce, m: Move) -> jax.Array:
+    assert p.by_normal is not None
+    by_T, by_V = (place(x, normal.point_links, normal.u) for x in (m.T, m.V))
+    N = jnp.sum(normal.by_P * by_T + normal.by_V * by_V, axis=(1, 2))
+    return N[:, None, None] * p.by_normal
 
 
 def _times(slope: jax.Array | None, x: jax.Array) -> jax.Array:

@@ -9,13 +9,13 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.checks import interval, known, number, unique, vector
 from pbad_jax.errors import ModelError
-from pbad_jax.forces.balls import Gears
-from pbad_jax.forces.drives import chosen
-from pbad_jax.forces.lengths import Joints, Tendons
-from pbad_jax.forces.line_force import LineForce
-from pbad_jax.forces.line_laws import Actuation
-from pbad_jax.forces.paths import Sites, checked_path, paths_of, points_of
-from pbad_jax.forces.tendons import tendon_rows
+from pbad_jax.laws.balls import Gears
+from pbad_jax.laws.drives import chosen
+from pbad_jax.laws.lengths import Joints, Tendons
+from pbad_jax.laws.line_force import LineForce
+from pbad_jax.laws.line_laws import Actuation
+from pbad_jax.laws.paths import Sites, checked_path, paths_of, points_of
+from pbad_jax.laws.tendons import tendon_rows
 from pbad_jax.model import activation as activations
 from pbad_jax.model.joints import BALL, JOINTS, JointInfo
 from pbad_jax.model.keyframes import Keyframe, Keyframes

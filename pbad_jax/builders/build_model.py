@@ -18,11 +18,11 @@ from pbad_jax.builders.link_rows import Draft, add_body, add_geom
 from pbad_jax.builders.sites import with_sensors, with_sites
 from pbad_jax.checks import float_dtype, unique, vector
 from pbad_jax.errors import ModelError, OptionError
-from pbad_jax.forces.balls import BallLimit, BallSpring
-from pbad_jax.forces.gravity import Gravity
-from pbad_jax.forces.lengths import Joints
-from pbad_jax.forces.line_force import LineForce
-from pbad_jax.forces.line_laws import Damping, Friction, Limit, Spring
+from pbad_jax.laws.balls import BallLimit, BallSpring
+from pbad_jax.laws.gravity import Gravity
+from pbad_jax.laws.lengths import Joints
+from pbad_jax.laws.line_force import LineForce
+from pbad_jax.laws.line_laws import Damping, Friction, Limit, Spring
 from pbad_jax.model import joints
 from pbad_jax.model.keyframes import Keyframe, Keyframes
 from pbad_jax.model.model import Geometry, Model, Topology

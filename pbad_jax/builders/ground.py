@@ -8,9 +8,10 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.builders.descriptions import Geom
 from pbad_jax.errors import ModelError
-from pbad_jax.forces import contact, contact_points, half_space
-from pbad_jax.forces.with_forces import with_forces
+from pbad_jax.forces import contact, half_space
+from pbad_jax.geometry.points import contact_points
 from pbad_jax.kinematics import transforms
+from pbad_jax.laws.with_forces import with_forces
 from pbad_jax.math.rotations import z_to
 from pbad_jax.model.model import Model, check_model
 from pbad_jax.model.state import State

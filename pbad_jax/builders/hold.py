@@ -7,10 +7,10 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.forces import Attachment, Coupling, LineForce, Sites, actuators, joint_ranges, pd_drive
-from pbad_jax.forces.line_laws import Actuation
-from pbad_jax.forces.with_forces import with_forces
 from pbad_jax.kinematics.reference import effective_inertia
 from pbad_jax.kinematics.tree import tree
+from pbad_jax.laws.line_laws import Actuation
+from pbad_jax.laws.with_forces import with_forces
 from pbad_jax.model.model import Model, check_model
 from pbad_jax.model.state import State, check_state, make_state
 

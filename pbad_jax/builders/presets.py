@@ -8,7 +8,7 @@ from pbad_jax.builders.descriptions import Body, Geom, Joint
 from pbad_jax.checks import integer, one_of
 from pbad_jax.errors import ModelError
 from pbad_jax.forces import contact, fluid
-from pbad_jax.forces.with_forces import with_forces
+from pbad_jax.laws.with_forces import with_forces
 from pbad_jax.model import inertia
 from pbad_jax.model.model import Model
 

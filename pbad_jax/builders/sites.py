@@ -8,8 +8,8 @@ import numpy as np
 
 from pbad_jax.checks import above_zero, known, number, one_of, vector
 from pbad_jax.errors import ModelError
-from pbad_jax.forces.paths import checked_path
-from pbad_jax.forces.tendons import tendon_rows
+from pbad_jax.laws.paths import checked_path
+from pbad_jax.laws.tendons import tendon_rows
 from pbad_jax.model.model import Model, check_model
 from pbad_jax.model.sensors import KINDS, RELATIVE, Sensor
 from pbad_jax.model.sites import VOLUMES, Site

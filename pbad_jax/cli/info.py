@@ -9,8 +9,8 @@ import numpy as np
 from pbad_jax.cli.models import idle_features, load_model
 from pbad_jax.errors import printable
 from pbad_jax.forces import joint_ranges
-from pbad_jax.forces.force import acts_at, description
 from pbad_jax.kinematics.transforms import total_mass
+from pbad_jax.laws.force import acts_at, description
 from pbad_jax.model.model import Model
 
 

@@ -21,7 +21,7 @@ from pbad_jax.compilation_cache import compilation_cache_in_use
 from pbad_jax.errors import Status
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
-from pbad_jax.rollouts import in_room
+from pbad_jax.rollouts import padded
 from pbad_jax.rollouts.progress import report_progress
 from pbad_jax.rollouts.trajectory import Trajectory
 from pbad_jax.step.options import Options, scheme_of, without_dt
@@ -70,14 +70,14 @@ def _roll_out(model: Model, state: State, control: np.ndarray, steps: int, optio
     began = time.perf_counter()
     with _interruptible():
         controls = np.broadcast_to(control, (steps, model.nu))
-        program = in_room.programs(without_dt(options)).steps
-        arguments = in_room.given(model, state, controls, steps, options, LEAST)
+        program = padded.programs(without_dt(options)).steps
+        arguments = padded.given(model, state, controls, steps, options, LEAST)
         compiled = program.lower(*arguments).compile()
         compile_time = time.perf_counter() - began
         _say(f"{compile_time:.1f} s")
         began = time.perf_counter()
         told = report_progress.wanted(None)
-        done = in_room.rolled_out(arguments, steps, options, told, compiled)
+        done = padded.rolled_out(arguments, steps, options, told, compiled)
         traj, info = jax.tree.map(np.asarray, done)
         wall_time = time.perf_counter() - began
     return Run(traj, info, compile_time, wall_time)

@@ -54,6 +54,7 @@ def print_summary(
         solved = status != Status.FROZEN
         rows += [
             ("iterations", f"{run.info.iterations[solved].mean():.2f} a step, at most {run.info.iterations.max()}"),
+            *_errors(np.asarray(run.info.error)),
             ("energy", change),
             *_accounts(run.info, peak, options),
         ]
@@ -76,6 +77,15 @@ def _failures(run: Run, dt: float) -> list[tuple[str, str]]:
     for code, count in zip(*np.unique(status[bad], return_counts=True)):
         rows.append(("", f"{count} {Status(code).name}: {Status(code).advice}"))
     return rows
+
+
+def _errors(error: np.ndarray) -> list[tuple[str, str]]:
+    """How far steps are from the motion, of the schemes that know it."""
+    error = error[np.isfinite(error)]
+    if not error.size:
+        return []
+    said = f"about {np.median(error):.2g} a step, at most {error.max():.2g}: rad, or m over the model's length"
+    return [("error", said)]
 
 
 def _accounts(info: StepInfo, peak: float, options: Options) -> list[tuple[str, str]]:

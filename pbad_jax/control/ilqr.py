@@ -18,7 +18,7 @@ from pbad_jax.control.mppi import checked_plan
 from pbad_jax.envs.env import Env
 from pbad_jax.envs.episode import rewarded
 from pbad_jax.envs.state import EnvState, Params
-from pbad_jax.envs.task import Moment
+from pbad_jax.envs.task import Transition
 from pbad_jax.errors import OptionError, Status
 from pbad_jax.kinematics import manifold
 from pbad_jax.math import batched, loops
@@ -162,7 +162,7 @@ def _forward(env: Env, model: Model, start: EnvState, actions, gains, change, al
         action = jnp.clip(action, low, high)
         control = task.control(model, action)
         after, _ = step(model, sim, control, None)
-        reward, _ = rewarded(task, Moment(model, sim, after, action, control, dt, start.goal))
+        reward, _ = rewarded(task, Transition(model, sim, after, action, control, dt, start.goal))
         return after, (sim, action, jnp.where(after.status == Status.CONVERGED, reward, -jnp.inf))
 
     _, (states, taken, rewards) = loops.scan(body, start.sim, (actions, gains, change, along))
@@ -186,7 +186,7 @@ def _approximated(env: Env, model: Model, goal, sim: State, action: jax.Array):
 
     def reward(y: jax.Array) -> jax.Array:
         before, u, after = moved(sim, y[: 2 * nv]), action + y[2 * nv :], moved(step.state, AB @ y)
-        return rewarded(task, Moment(model, before, after, u, task.control(model, u), dt, goal))[0]
+        return rewarded(task, Transition(model, before, after, u, task.control(model, u), dt, goal))[0]
 
     # its gradient and Hessian at the plan, of which the concave part is kept
     zero = jnp.zeros(2 * nv + len(action), model.dtype)

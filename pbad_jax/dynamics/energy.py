@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.dynamics.instant import instant_of
-from pbad_jax.forces.force import gaps, total_potential
 from pbad_jax.kinematics import transforms
+from pbad_jax.laws.force import gaps, total_potential
 from pbad_jax.math import rotations
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.small import matmul, matvec, transpose

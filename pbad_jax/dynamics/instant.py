@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from pbad_jax.atom import operator
 from pbad_jax.atom.operator import Operator
 from pbad_jax.dynamics import point_forces
-from pbad_jax.forces.force import Instant, Load, couples_joints, field_of, instant, name_of
 from pbad_jax.kinematics import joint_field, transforms
 from pbad_jax.kinematics.joint_field import Field
+from pbad_jax.laws.force import Instant, Load, couples_joints, field_of, instant, name_of
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 
@@ -29,14 +29,14 @@ def damped(model: Model, f: transforms.Frames, M: Operator, damping: Damping) ->
 
 def damping_of(model: Model, f: transforms.Frames, load: Load, scale) -> Damping | None:
     """scale × the Damping of a load at frames f; None if nothing depends on velocities."""
-    alone = [p for p in load.point_forces if not p.couples]
-    links = point_forces.total_link_form(model, f, f, alone, [p.df_dV for p in alone])
-    coupling = [p for p in load.point_forces if p.couples and p.df_dV is not None]
+    by_V = [(p, S) for p, S in zip(load.point_forces, point_forces.rates(load)) if S is not None]
+    alone, coupling = [x for x in by_V if not x[0].couples], [x for x in by_V if x[0].couples]
+    links = point_forces.total_link_form(model, f, f, [p for p, _ in alone], [S for _, S in alone])
     if load.dtau_dv is None and links is None and not coupling:
         return None
     joints = jnp.zeros_like(model.armature) if load.dtau_dv is None else load.dtau_dv
     if coupling:
-        between = point_forces.total_matrix(model, f, f, coupling, [p.df_dV for p in coupling])
+        between = point_forces.total_matrix(model, f, f, [p for p, _ in coupling], [S for _, S in coupling])
         joints = joint_field.as_matrix(joints) + between
     return Damping(-scale * joints, None if links is None else -scale * links)
 

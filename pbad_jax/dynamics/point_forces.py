@@ -5,55 +5,89 @@ So clusters on one link sum up to one (6,6) form B_l = Σ aᵀ S a of the link, 
 
     Σ_l (∂ν_l/∂q_x)ᵀ B_l (∂ν_l/∂q_y) = s_x · B_m s_y,   B_m the sum over the links below the deeper of x and y,
 
-as in the mixed Hessian of the atom. Clusters that couple links go through the Jacobians of their points.
+as in the mixed Hessian of the atom. Clusters that couple links go through the Jacobians of their points. Forces that
+follow a normal force N add products of two vectors: S = ∂F/∂N ⊗ ∂N/∂P, between their points and those of N.
 """
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from pbad_jax.atom.parallel import twist_form
-from pbad_jax.forces.force import Load, PointForces, on_links, place
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
+from pbad_jax.laws.force import Load, NormalForce, PointForces, on_links, place
 from pbad_jax.math.rotations import hat
-from pbad_jax.math.small import identity_like, matmul, transpose
+from pbad_jax.math.small import identity_like, matmul, matvec, transpose
 from pbad_jax.model.model import Model
+
+
+class Slope(NamedTuple):
+    """Of the forces of c clusters."""
+
+    own: jax.Array | None  # (c,n,3,n,3) by their own points
+    of_normal: jax.Array | None  # (c,k,3) of the normal force that they follow, by its points
 
 
 def weighted(load: Load, weight) -> list:
     """∂f/∂P + weight ∂f/∂V of every part of a load, of what there is."""
-
-    def one(df_dP: jax.Array | None, df_dV: jax.Array | None) -> jax.Array | None:
-        if df_dV is None:
-            return df_dP
-        return weight * df_dV if df_dP is None else df_dP + weight * df_dV
-
-    return [one(p.df_dP, p.df_dV) for p in load.point_forces]
+    return [slope_of(p, weight, by_P=True) for p in load.point_forces]
 
 
-def arms(f: Frames, p: PointForces) -> jax.Array:
+def rates(load: Load) -> list:
+    """∂f/∂V of every part."""
+    return [slope_of(p, 1.0, by_P=False) for p in load.point_forces]
+
+
+def slope_of(p: PointForces, weight, *, by_P: bool) -> Slope | None:
+    """∂f/∂P, where it is asked for, + weight ∂f/∂V; None where there is nothing."""
+
+    def one(position: jax.Array | None, rate: jax.Array | None) -> jax.Array | None:
+        if rate is None or position is None or not by_P:
+            return (position if by_P else None) if rate is None else weight * rate
+        return position + weight * rate
+
+    own, of_normal = one(p.df_dP, p.df_dV), None if p.normal is None else one(p.normal.by_P, p.normal.by_V)
+    return None if own is None and of_normal is None else Slope(own, of_normal)
+
+
+def arms(f: Frames, p: PointForces | NormalForce) -> jax.Array:
     """A (c,n,3,6) of every point at frames f."""
     P = place(f.T, p.point_links, p.u)
     return jnp.concatenate([-hat(P), p.u[..., 3, None, None] * identity_like(P)], axis=-1)
 
 
-def link_form(model: Model, f_a: Frames, f_b: Frames, p: PointForces, S: jax.Array) -> jax.Array:
-    """Σ a(q_a)ᵀ S a(q_b) over the clusters of each link, (N,6,6); S (c,n,3,n,3), for clusters on one link."""
+def link_form(model: Model, f_a: Frames, f_b: Frames, p: PointForces, S: Slope) -> jax.Array:
+    """Σ a(q_a)ᵀ S a(q_b) over the clusters of each link, (N,6,6), for clusters on one link."""
     c, n = p.point_links.shape
-    rows = [x.reshape(c, 3 * n, 6) for x in (arms(f_a, p), arms(f_b, p))]
-    B = matmul(transpose(rows[0]), matmul(S.reshape(c, 3 * n, 3 * n), rows[1]))
+    B = jnp.zeros((c, 6, 6), f_a.T.dtype)
+    a, b = (arms(f, p).reshape(c, 3 * n, 6) for f in (f_a, f_b))
+    if S.own is not None:
+        B = matmul(transpose(a), matmul(S.own.reshape(c, 3 * n, 3 * n), b))
+    if p.normal is not None and p.by_normal is not None and S.of_normal is not None:
+        along = matvec(transpose(a), p.by_normal.reshape(c, 3 * n))
+        across = arms(f_b, p.normal).reshape(c, -1, 6)
+        B = B + along[:, :, None] * matvec(transpose(across), S.of_normal.reshape(c, -1))[:, None, :]
     return on_links(p.point_links[:, 0], B, model.topology.n_links)
 
 
-def point_jacobian(model: Model, f: Frames, p: PointForces) -> jax.Array:
+def point_jacobian(model: Model, f: Frames, p: PointForces | NormalForce) -> jax.Array:
     """∂P/∂q of every point, (c,n,3,nv)."""
     moves = jnp.asarray(tree(model.topology).dof_above_link, f.s.dtype)[:, p.point_links]  # (nv,c,n)
     return jnp.einsum("cnai,xi,xcn->cnax", arms(f, p), f.s, moves)
 
 
-def coupled_matrix(model: Model, f_a: Frames, f_b: Frames, p: PointForces, S: jax.Array) -> jax.Array:
+def coupled_matrix(model: Model, f_a: Frames, f_b: Frames, p: PointForces, S: Slope) -> jax.Array:
     """Σ ∂P/∂q(q_a)ᵀ S ∂P/∂q(q_b), (nv,nv), of clusters that couple links."""
-    return jnp.einsum("cnax,cnamb,cmby->xy", point_jacobian(model, f_a, p), S, point_jacobian(model, f_b, p))
+    total, J = jnp.zeros((model.nv, model.nv), f_a.T.dtype), point_jacobian(model, f_a, p)
+    if S.own is not None:
+        total = total + jnp.einsum("cnax,cnamb,cmby->xy", J, S.own, point_jacobian(model, f_b, p))
+    if p.normal is not None and p.by_normal is not None and S.of_normal is not None:
+        along = jnp.einsum("cnax,cna->cx", J, p.by_normal)
+        across = jnp.einsum("cmby,cmb->cy", point_jacobian(model, f_b, p.normal), S.of_normal)
+        total = total + along.T @ across
+    return total
 
 
 def total_link_form(model: Model, f_a: Frames, f_b: Frames, parts: list[PointForces], slopes: list) -> jax.Array | None:

@@ -7,11 +7,11 @@
 from pbad_jax.envs.catalogue import TASKS, make
 from pbad_jax.envs.env import Env
 from pbad_jax.envs.state import EnvState, Metrics, Params
-from pbad_jax.envs.task import Moment, Task
-from pbad_jax.envs.unroll import Transition, unroll
+from pbad_jax.envs.task import Task, Transition
+from pbad_jax.envs.unroll import Rows, unroll
 from pbad_jax.envs.wrap import wrap
 
-__all__ = ["TASKS", "Env", "EnvState", "Metrics", "Moment", "Params", "Task", "Transition", "make", "unroll", "wrap"]
+__all__ = ["TASKS", "Env", "EnvState", "Metrics", "Transition", "Params", "Task", "Rows", "make", "unroll", "wrap"]
 
 
 def __dir__() -> list[str]:

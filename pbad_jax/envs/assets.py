@@ -4,7 +4,7 @@ import importlib.util
 import pathlib
 
 from pbad_jax.errors import TaskError
-from pbad_jax.io.load import load
+from pbad_jax.importers.load import load
 from pbad_jax.model.model import Model
 
 NEEDS = 'pip install "pbad_jax[models,rl]"'

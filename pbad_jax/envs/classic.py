@@ -12,7 +12,7 @@ import numpy as np
 from pbad_jax.builders.actuators import Actuator
 from pbad_jax.builders.build_model import build_model
 from pbad_jax.builders.descriptions import Body, Geom, Joint
-from pbad_jax.envs.task import Moment, Task
+from pbad_jax.envs.task import Task, Transition
 from pbad_jax.model.inertia import solid_capsule
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, make_state
@@ -44,12 +44,12 @@ def pendulum(dtype=None) -> Task:
         return make_state(model, uniform(model, angle, -np.pi, np.pi, 1), uniform(model, speed, -1.0, 1.0, 1))
 
     # judged is the state before the step, its angle within ±π, as in Pendulum-v1
-    def reward(m: Moment):
+    def reward(m: Transition):
         angle, u = (m.before.q[0] + np.pi) % (2 * np.pi) - np.pi, jnp.clip(m.action[0], -2.0, 2.0)
         return -(angle**2 + 0.1 * m.before.v[0] ** 2 + 0.001 * u**2)
 
     # cosine and sine of an angle do not jump where it comes round
-    def observe(m: Moment):
+    def observe(m: Transition):
         return jnp.stack([jnp.cos(m.sim.q[0]), jnp.sin(m.sim.q[0]), m.sim.v[0]])
 
     return Task(model, start, observe, reward, dt=0.05, scheme=SMOOTH, time_limit=200, name="pendulum")
@@ -78,12 +78,12 @@ def cartpole(dtype=None) -> Task:
         return make_state(model, q + 0.01 * jax.random.normal(place, (2,), model.dtype),
                           0.01 * jax.random.normal(speed, (2,), model.dtype))  # fmt: skip
 
-    def observe(m: Moment):
+    def observe(m: Transition):
         x, angle = m.sim.q
         return jnp.stack([x, jnp.cos(angle), jnp.sin(angle), *m.sim.v])
 
     # a product, so that all have to be good: upright, near the middle, with little force, slow
-    def reward(m: Moment):
+    def reward(m: Transition):
         x, angle = m.sim.q
         upright = 0.5 * (jnp.cos(angle) + 1)
         centred = 0.5 * (1 + gaussian(x / 2.0))
@@ -120,17 +120,17 @@ def acrobot(dtype=None) -> Task:
         x = uniform(model, key, -0.1, 0.1, 4)
         return make_state(model, x[:2], x[2:])
 
-    def observe(m: Moment):
+    def observe(m: Transition):
         a, b = m.sim.q
         return jnp.stack([jnp.cos(a), jnp.sin(a), jnp.cos(b), jnp.sin(b), *m.sim.v])
 
     # the height of the tip over the hinge, in links
-    def is_up(m: Moment):
+    def is_up(m: Transition):
         a, b = m.sim.q
         return -jnp.cos(a) - jnp.cos(a + b) > 1.0
 
     # each step costs 1 until it is up
-    def reward(m: Moment):
+    def reward(m: Transition):
         return jnp.where(is_up(m), 0.0, -1.0)
 
     return Task(model, start, observe, reward, is_up, dt=0.2, scheme=SMOOTH, time_limit=500, name="acrobot")

@@ -14,7 +14,7 @@ from pbad_jax.envs.randomise import randomised
 from pbad_jax.envs.state import EnvState, Params
 from pbad_jax.envs.task import Task, action_bounds
 from pbad_jax.errors import Status, TaskError
-from pbad_jax.forces.force import name_of
+from pbad_jax.laws.force import name_of
 from pbad_jax.math import loops
 from pbad_jax.step.info import nothing_yet
 from pbad_jax.step.step import make_step

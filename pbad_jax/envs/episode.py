@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from pbad_jax.checks import integer, one_of
 from pbad_jax.envs.state import EnvState, Metrics, Params
-from pbad_jax.envs.task import Moment, Task, action_size
+from pbad_jax.envs.task import Task, Transition, action_size
 from pbad_jax.errors import OptionError, Status, TaskError
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.model.state import State, check_state
@@ -61,7 +61,7 @@ def fresh(rules: Rules, params: Params, key: jax.Array, metrics: Metrics | None 
     action = jnp.zeros(action_size(task), model.dtype)
     control = jnp.zeros(model.nu, model.dtype)
     dt = jnp.asarray(rules.options.dt, model.dtype)
-    moment = Moment(model, sim, sim, action, control, dt, goal)
+    moment = Transition(model, sim, sim, action, control, dt, goal)
     obs = observed(task, moment)
 
     # info has in every step the same entries, terms of the reward among them
@@ -112,7 +112,7 @@ def judged(
     good = after.status == Status.CONVERGED
     sound = jnp.where(good, action, 0.0), jnp.where(good, control, 0.0)
     dt = jnp.asarray(rules.options.dt, model.dtype)
-    moment = Moment(model, before, after, *sound, dt, state.goal)
+    moment = Transition(model, before, after, *sound, dt, state.goal)
 
     # what is seen then, in the same form as at the start
     obs = observed(task, moment)
@@ -189,7 +189,7 @@ def chosen(wanted: jax.Array, new: Any, old: Any) -> Any:
 
 
 @with_all_bits
-def observed(task: Task, moment: Moment) -> jax.Array:
+def observed(task: Task, moment: Transition) -> jax.Array:
     """What the task observes, (nobs,) of the model's dtype."""
     obs = jnp.asarray(task.observe(moment))
     if obs.ndim != 1 or not jnp.issubdtype(obs.dtype, jnp.floating):
@@ -198,7 +198,7 @@ def observed(task: Task, moment: Moment) -> jax.Array:
 
 
 @with_all_bits
-def rewarded(task: Task, moment: Moment) -> tuple[jax.Array, dict[str, jax.Array]]:
+def rewarded(task: Task, moment: Transition) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The reward (), and its terms by name."""
     out = task.reward(moment)
     reward, terms = out if isinstance(out, tuple) else (out, {})

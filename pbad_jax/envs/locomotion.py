@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.dynamics.center_of_mass import center_of_mass
 from pbad_jax.envs import sensors
 from pbad_jax.envs.assets import gymnasium_model
-from pbad_jax.envs.task import Moment, Task, never
+from pbad_jax.envs.task import Task, Transition, never
 from pbad_jax.kinematics.manifold import retract
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, make_state
+from pbad_jax.sensing.center_of_mass import center_of_mass
 
 
 def near_rest(noise: float, speeds: str = "uniform") -> Callable[[Model, jax.Array], State]:
@@ -39,12 +39,12 @@ def placed(model: Model, q: jax.Array, v: jax.Array) -> State:
     return make_state(model, retract(model, q, jnp.zeros(model.nv, model.dtype)), v)
 
 
-def effort(m: Moment, weight: float) -> jax.Array:
+def effort(m: Transition, weight: float) -> jax.Array:
     """weight Σ action²."""
     return weight * jnp.sum(m.action**2)
 
 
-def speed(m: Moment) -> jax.Array:
+def speed(m: Transition) -> jax.Array:
     """The mean of ẋ over the step, m/s, x the first coordinate."""
     return (m.sim.q[0] - m.before.q[0]) / m.dt
 
@@ -61,7 +61,7 @@ def swimmer(model: Model | None = None, dtype=None) -> Task:
     """Three links in water; forward."""
     model = gymnasium_model("swimmer.xml", model, dtype)
 
-    def reward(m: Moment):
+    def reward(m: Transition):
         return summed(reward_forward=speed(m), reward_ctrl=-effort(m, 1e-4))
 
     return Task(model, near_rest(0.1), _seen(2), reward, dt=0.04, name="swimmer")
@@ -71,16 +71,16 @@ def half_cheetah(model: Model | None = None, dtype=None) -> Task:
     """A runner in the plane; forward."""
     model = gymnasium_model("half_cheetah.xml", model, dtype)
 
-    def reward(m: Moment):
+    def reward(m: Transition):
         return summed(reward_forward=speed(m), reward_ctrl=-effort(m, 0.1))
 
     return Task(model, near_rest(0.1, "normal"), _seen(1), reward, dt=0.05, name="half_cheetah")
 
 
-def _seen(left_out: int, clipped: bool = False) -> Callable[[Moment], jax.Array]:
+def _seen(left_out: int, clipped: bool = False) -> Callable[[Transition], jax.Array]:
     """Observe q but for its first numbers, and v, of which no more than ±10 is seen where `clipped`."""
 
-    def observe(m: Moment) -> jax.Array:
+    def observe(m: Transition) -> jax.Array:
         v = jnp.clip(m.sim.v, -10, 10) if clipped else m.sim.v
         return jnp.concatenate([m.sim.q[left_out:], v])
 
@@ -94,7 +94,7 @@ def hopper(model: Model | None = None, dtype=None) -> Task:
     """One leg; forward, upright."""
     model = gymnasium_model("hopper.xml", model, dtype)
 
-    def stands(m: Moment) -> jax.Array:
+    def stands(m: Transition) -> jax.Array:
         z, angle = m.sim.q[1], m.sim.q[2]
         sane = jnp.all(jnp.abs(jnp.concatenate([m.sim.q[2:], m.sim.v])) < 100)
         return sane & (z > 0.7) & (jnp.abs(angle) < 0.2)
@@ -106,15 +106,15 @@ def walker2d(model: Model | None = None, dtype=None) -> Task:
     """Two legs; forward, upright."""
     model = gymnasium_model("walker2d_v5.xml", model, dtype)
 
-    def stands(m: Moment) -> jax.Array:
+    def stands(m: Transition) -> jax.Array:
         z, angle = m.sim.q[1], m.sim.q[2]
         return (z > 0.8) & (z < 2.0) & (jnp.abs(angle) < 1.0)
 
     return _walker_in_the_plane(model, stands, "walker2d")
 
 
-def _walker_in_the_plane(model: Model, stands: Callable[[Moment], jax.Array], name: str) -> Task:
-    def reward(m: Moment):
+def _walker_in_the_plane(model: Model, stands: Callable[[Transition], jax.Array], name: str) -> Task:
+    def reward(m: Transition):
         alive = stands(m).astype(m.sim.q.dtype)
         return summed(reward_forward=speed(m), reward_ctrl=-effort(m, 1e-3), reward_survive=alive)
 
@@ -131,19 +131,19 @@ def ant(model: Model | None = None, dtype=None, contact_forces: bool = True) -> 
     model = gymnasium_model("ant.xml", model, dtype)
 
     # contact forces within ±1, seen and paid for
-    def felt(m: Moment) -> jax.Array:
+    def felt(m: Transition) -> jax.Array:
         return jnp.clip(sensors.contact_forces(m), -1, 1)
 
-    def observe(m: Moment) -> jax.Array:
+    def observe(m: Transition) -> jax.Array:
         parts = [m.sim.q[2:], m.sim.v]
         return jnp.concatenate([*parts, felt(m).reshape(-1)] if contact_forces else parts)
 
     # neither fallen nor thrown into the air
-    def stands(m: Moment) -> jax.Array:
+    def stands(m: Transition) -> jax.Array:
         return (m.sim.q[2] >= 0.2) & (m.sim.q[2] <= 1.0)
 
     # forward, with little effort and gentle feet
-    def reward(m: Moment):
+    def reward(m: Transition):
         return summed(
             reward_forward=speed(m),
             reward_ctrl=-effort(m, 0.5),
@@ -160,16 +160,16 @@ def humanoid(model: Model | None = None, dtype=None) -> Task:
     model = gymnasium_model("humanoid.xml", model, dtype)
 
     # no place in the plane is seen; of bodies inertia, velocity, actuation and contact forces
-    def observe(m: Moment) -> jax.Array:
+    def observe(m: Transition) -> jax.Array:
         bodies = [sensors.inertias(m), sensors.velocities(m), sensors.actuation(m)[6:], sensors.contact_forces(m)]
         return jnp.concatenate([m.sim.q[2:], m.sim.v, *(x.reshape(-1) for x in bodies)])
 
     # neither fallen nor thrown up: the height of the torso, m
-    def stands(m: Moment) -> jax.Array:
+    def stands(m: Transition) -> jax.Array:
         return (m.sim.q[2] > 1.0) & (m.sim.q[2] < 2.0)
 
     # forward is the motion of the centre of mass; contact costs 10 at most
-    def reward(m: Moment):
+    def reward(m: Transition):
         moved = center_of_mass(m.model, m.sim) - center_of_mass(m.model, m.before)
         return summed(
             reward_forward=1.25 * moved[0] / m.dt,
@@ -196,16 +196,16 @@ def reacher(model: Model | None = None, dtype=None) -> Task:
         return make_state(model, q, v)
 
     # from the target to the tip, m
-    def miss(m: Moment) -> jax.Array:
+    def miss(m: Transition) -> jax.Array:
         tip = sensors.body_position(m.model, m.sim, "fingertip")
         return tip - sensors.body_position(m.model, m.sim, "target")
 
-    def observe(m: Moment) -> jax.Array:
+    def observe(m: Transition) -> jax.Array:
         q, v = m.sim.q, m.sim.v
         return jnp.concatenate([jnp.cos(q[:2]), jnp.sin(q[:2]), q[2:], v[:2], miss(m)[:2]])
 
     # distance and effort; 1e-30 keeps the slope finite at the target
-    def reward(m: Moment):
+    def reward(m: Transition):
         d = miss(m)
         return summed(reward_dist=-jnp.sqrt(jnp.sum(d**2) + 1e-30), reward_ctrl=-effort(m, 1.0))
 

@@ -4,20 +4,20 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.builders import presets
-from pbad_jax.dynamics.center_of_mass import center_of_mass
 from pbad_jax.envs import sensors
 from pbad_jax.envs.locomotion import effort, near_rest, placed, summed
-from pbad_jax.envs.task import Moment, Task
-from pbad_jax.forces.drives import pd_drive
-from pbad_jax.forces.with_forces import with_forces
+from pbad_jax.envs.task import Task, Transition
+from pbad_jax.laws.drives import pd_drive
+from pbad_jax.laws.with_forces import with_forces
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
+from pbad_jax.sensing.center_of_mass import center_of_mass
 
 POSTURE = 100.0  # N m/rad
 STRENGTH = 200.0  # N m, of an action of 1; the 25 quickest of 256 random gaits, 0.13 to 0.28 m/s, had 150 to 575
 
 
-def forward(m: Moment) -> jax.Array:
+def forward(m: Transition) -> jax.Array:
     """The mean of ẋ of the centre of mass over the step, m/s."""
     moved = center_of_mass(m.model, m.sim) - center_of_mass(m.model, m.before)
     return moved[0] / m.dt
@@ -27,10 +27,10 @@ def swimmer(links: int = 4, strength: float = STRENGTH, dtype=None) -> Task:
     """A chain in water, planar; forward. Actions are torques between links in units of `strength`, N m."""
     model = presets.swimmer(links, dtype=dtype)
 
-    def observe(m: Moment) -> jax.Array:
+    def observe(m: Transition) -> jax.Array:
         return jnp.concatenate([m.sim.q[2:], m.sim.v])
 
-    def reward(m: Moment):
+    def reward(m: Transition):
         return summed(reward_forward=forward(m), reward_ctrl=-effort(m, 1e-3))
 
     return Task(
@@ -62,17 +62,17 @@ def spider(legs: int = 4, contact_forces: bool = False, posture: float = POSTURE
         speeds = jax.random.uniform(v, (model.nv,), model.dtype, -0.05, 0.05)
         return placed(model, (model.q0 + noise).at[:2].set(0.0), speeds)
 
-    def observe(m: Moment) -> jax.Array:
+    def observe(m: Transition) -> jax.Array:
         parts = [m.sim.q[2:], m.sim.v]
         felt = [jnp.clip(sensors.contact_forces(m), -1, 1).reshape(-1)] if contact_forces else []
         return jnp.concatenate(parts + felt)
 
     # on its feet: neither low nor thrown up, and not tipped over
-    def stands(m: Moment) -> jax.Array:
+    def stands(m: Transition) -> jax.Array:
         up = sensors.rotation(m.model, m.sim, "torso")[2, 2]
         return (m.sim.q[2] > 0.3) & (m.sim.q[2] < 1.5) & (up > 0.3)
 
-    def reward(m: Moment):
+    def reward(m: Transition):
         alive = 0.2 * stands(m).astype(m.sim.q.dtype)
         return summed(reward_forward=forward(m), reward_ctrl=-effort(m, 0.02), reward_survive=alive)
 

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.checks import above_zero, vector
+from pbad_jax.contact.world import Contact, contact
 from pbad_jax.envs import sensors
 from pbad_jax.envs.locomotion import summed
-from pbad_jax.envs.task import Moment, Task, control_range
+from pbad_jax.envs.task import Task, Transition, control_range
 from pbad_jax.errors import TaskError
-from pbad_jax.forces.with_forces import with_forces
-from pbad_jax.forces.world_contact import Contact, contact
-from pbad_jax.io.load import load
+from pbad_jax.importers.load import load
+from pbad_jax.laws.with_forces import with_forces
 from pbad_jax.model.keyframes import Keyframe
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, make_state
@@ -77,18 +77,18 @@ def quadruped(
     def control(model: Model, action: jax.Array) -> jax.Array:
         return jnp.asarray(middle, model.dtype) + jnp.asarray(half, model.dtype) * action
 
-    def velocity(m: Moment) -> tuple[jax.Array, jax.Array]:
+    def velocity(m: Transition) -> tuple[jax.Array, jax.Array]:
         """In the torso's axes: of its frame (3,) m/s, and its up direction."""
         R = sensors.rotation(m.model, m.sim, torso)
         return R.T @ m.sim.v[:3], R[2]
 
     # in the torso's axes and from home, so that place and heading do not matter
-    def observe(m: Moment) -> jax.Array:
+    def observe(m: Transition) -> jax.Array:
         joints = m.sim.q[7:] - jnp.asarray(home.q[7:], m.model.dtype)
         return jnp.concatenate([*velocity(m), m.sim.v[3:6], m.goal, joints, m.sim.v[6:], m.action])
 
     # follow the command, upright, without bouncing, with little action
-    def reward(m: Moment):
+    def reward(m: Transition):
         v, up = velocity(m)
         along, turning = jnp.sum((v[:2] - m.goal[:2]) ** 2), (m.sim.v[5] - m.goal[2]) ** 2
         return summed(
@@ -100,7 +100,7 @@ def quadruped(
         )
 
     # tipped by more than 60°, or low
-    def fallen(m: Moment) -> jax.Array:
+    def fallen(m: Transition) -> jax.Array:
         return (velocity(m)[1][2] < 0.5) | (m.sim.q[2] < 0.4 * height)
 
     ones = np.ones(model.nu)

@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.checks import array
+from pbad_jax.contact.dispatch import CONTACTS
 from pbad_jax.envs.state import Params
 from pbad_jax.errors import OptionError, TaskError
-from pbad_jax.forces.contact_between import CONTACTS
-from pbad_jax.forces.drives import PDDrive
-from pbad_jax.forces.force import name_of
-from pbad_jax.forces.line_force import is_actuator
-from pbad_jax.forces.line_laws import Actuation
+from pbad_jax.laws.drives import PDDrive
+from pbad_jax.laws.force import name_of
+from pbad_jax.laws.line_force import is_actuator
+from pbad_jax.laws.line_laws import Actuation
 from pbad_jax.model.model import Model
 
 

@@ -9,22 +9,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.dynamics.instant import instant_of
-from pbad_jax.dynamics.sensors import actuation as total_actuation
-from pbad_jax.dynamics.touch import contact_forces as forces_of_contact
-from pbad_jax.envs.task import Moment
+from pbad_jax.envs.task import Transition
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math.small import matmul, transpose
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
+from pbad_jax.sensing.sensors import actuation as total_actuation
+from pbad_jax.sensing.touch import contact_forces as forces_of_contact
 
 
-def contact_forces(m: Moment) -> jax.Array:
+def contact_forces(m: Transition) -> jax.Array:
     """(nbody,6) torque about the centre of mass, N m, and force, N, by which contact acts on every body: cfrc_ext."""
     return forces_of_contact(m.model, m.sim, m.control)
 
 
-def inertias(m: Moment) -> jax.Array:
+def inertias(m: Transition) -> jax.Array:
     """(nbody,10) about the centre of mass, world axes: Ixx, Iyy, Izz, Ixy, Ixz, Iyz, m d (3), m; MuJoCo's cinert."""
     T = transforms.transforms(m.model, m.sim.q)
     T = transforms.shift(T, transforms.center_of_mass(m.model, T))
@@ -36,7 +36,7 @@ def inertias(m: Moment) -> jax.Array:
     return of_bodies(m.model, jnp.stack([*parts, *first.T, M[:, 3, 3]], axis=-1))
 
 
-def velocities(m: Moment) -> jax.Array:
+def velocities(m: Transition) -> jax.Array:
     """(nbody,6) rad/s and m/s of every body, as if it went on to the centre of mass, world axes: MuJoCo's cvel."""
     T = transforms.transforms(m.model, m.sim.q)
     f = transforms.frames(m.model, m.sim.q, transforms.center_of_mass(m.model, T))
@@ -44,7 +44,7 @@ def velocities(m: Moment) -> jax.Array:
     return of_bodies(m.model, moves @ (f.s * m.sim.v[:, None]))
 
 
-def actuation(m: Moment) -> jax.Array:
+def actuation(m: Transition) -> jax.Array:
     """(nv,) N m or N, the generalised force of all actuators: MuJoCo's qfrc_actuator."""
     return total_actuation(m.model, instant_of(m.model, m.sim, m.control))
 

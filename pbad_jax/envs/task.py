@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import TaskError
-from pbad_jax.forces.line_force import actuators
+from pbad_jax.laws.line_force import actuators
 from pbad_jax.math.precision import made_once
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 
 
-class Moment(NamedTuple):
+class Transition(NamedTuple):
     """What a task looks at: a step, from `before` to `sim`. At the start of an episode both are one, and u is zero.
 
     A step that failed has its last good state for `sim`.
@@ -35,7 +35,7 @@ class Moment(NamedTuple):
     goal: Any  # what the task drew for this episode
 
 
-def never(moment: Moment) -> jax.Array:
+def never(moment: Transition) -> jax.Array:
     """For tasks that only a time limit ends."""
     del moment
     return jnp.zeros((), bool)
@@ -59,9 +59,9 @@ class Task:
     Attributes:
         model: the model.
         start: (model, key) -> State.
-        observe: Moment -> (nobs,) numbers, always as many.
-        reward: Moment -> () or ((), {name: () of its terms}); of every step, never asked of one that failed.
-        terminated: Moment -> () bool, whether the episode has come to an end of its own.
+        observe: Transition -> (nobs,) numbers, always as many.
+        reward: Transition -> () or ((), {name: () of its terms}); of every step, never asked of one that failed.
+        terminated: Transition -> () bool, whether the episode has come to an end of its own.
         control: (model, action (na,)) -> (nu,).
         goal: key -> arrays that an episode keeps, such as a commanded velocity.
         low, high: (na,) bounds of the actions; None: the control ranges of the actuators.
@@ -84,9 +84,9 @@ class Task:
 
     model: Model
     start: Callable[[Model, jax.Array], State]
-    observe: Callable[[Moment], jax.Array]
-    reward: Callable[[Moment], Any]
-    terminated: Callable[[Moment], jax.Array] = never
+    observe: Callable[[Transition], jax.Array]
+    reward: Callable[[Transition], Any]
+    terminated: Callable[[Transition], jax.Array] = never
     control: Callable[[Model, jax.Array], jax.Array] = as_it_is
     goal: Callable[[jax.Array], Any] = no_goal
     low: Any = None

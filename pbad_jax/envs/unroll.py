@@ -16,13 +16,13 @@ from pbad_jax.math import loops
 from pbad_jax.rollouts import interleaved
 from pbad_jax.rollouts.batch import schedule_of, width_of
 from pbad_jax.rollouts.devices import on_each_device, placed, share_of
-from pbad_jax.rollouts.lane import Drive, Ended
+from pbad_jax.rollouts.lane import Callbacks, Ended
 from pbad_jax.step.options import scheme_of, without_dt
 
 Policy = Callable[[Any, jax.Array, jax.Array], tuple[Any, Any]]
 
 
-class Transition(NamedTuple):
+class Rows(NamedTuple):
     """A control step of one lane; of `unroll` with leading axes (lanes, length).
 
     obs: (nobs,) what the policy saw. action: (na,). extras: what else the policy returned. reward: (). terminated,
@@ -52,7 +52,7 @@ class _Each(NamedTuple):
     params: Any
 
 
-class _Flight(NamedTuple):
+class _Request(NamedTuple):
     """What goes with the State of a lane: the rest of its EnvState, and the control step that is being made."""
 
     state: EnvState  # whose sim is None
@@ -75,7 +75,7 @@ def unroll(
     population: bool = False,
     tile: int | None = None,
     schedule: str = "auto",
-) -> tuple[EnvState, Transition]:
+) -> tuple[EnvState, Rows]:
     """`length` control steps of many lanes under a policy.
 
     By iterations no lane waits for another's hard steps, as in `rollout_batch`: a lane whose step is solved is judged,
@@ -195,7 +195,7 @@ def _by_steps(env: Env, policy, policy_params, params: Params, axes: Params, sta
         obs = state.obs
         state, action, extras = _asked(env, policy, policy_params, params, state, lane, k)
         state = env.step(state, action, params)
-        return state, _transition(state, obs, action, extras)
+        return state, _row(state, obs, action, extras)
 
     each, lanes = jax.vmap(one, (axes, 0, 0, None)), jnp.arange(state.sim.q.shape[0])
     state, rows = loops.scan(lambda state, k: each(params, state, lanes, k), state, jnp.arange(length))
@@ -207,18 +207,18 @@ def _by_iterations(env: Env, policy, policy_params, params: Params, axes: Params
     rules = env.rules
 
     # before a step: the policy is asked, unless the last action goes on
-    def begin(model, lane, k, sim, f: _Flight):
+    def begin(model, lane, k, sim, f: _Request):
         own = Params(model, f.delay)
         state = f.state._replace(sim=sim)
         asked, action, extras = _asked(env, policy, policy_params, own, state, lane, k)
         asked, control = episode.acted(rules, own, asked, action)
-        new = _Flight(asked._replace(sim=None), state.obs, action, extras, control, f.part, f.delay)
+        new = _Request(asked._replace(sim=None), state.obs, action, extras, control, f.part, f.delay)
         if rules.repeat > 1:  # the last action goes on
             new = episode.chosen(f.part == 0, new, f)
         return new.control, new
 
     # after it: judge it; a control step is complete at its last repetition, or with the episode
-    def end(model, lane, k, before, control, after, info, f: _Flight) -> Ended:
+    def end(model, lane, k, before, control, after, info, f: _Request) -> Ended:
         own = Params(model, f.delay)
         state = f.state._replace(sim=before)
         state = episode.judged(rules, own, state, f.action, control, before, after, info)
@@ -228,15 +228,15 @@ def _by_iterations(env: Env, policy, policy_params, params: Params, axes: Params
             complete = (f.part + 1 == rules.repeat) | state.done
             over = episode.chosen(complete, concluded, state)
             part = jnp.where(complete, 0, f.part + 1)
-        row = _transition(concluded, f.obs, f.action, f.extras)
+        row = _row(concluded, f.obs, f.action, f.extras)
         return Ended(over.sim, f._replace(state=over._replace(sim=None), part=part), row, complete)
 
     # the schedule of rollouts, in which the rest of a lane's EnvState goes with its State
-    flight = _at_rest(env, policy, policy_params, params, axes, state)
+    carry = _at_rest(env, policy, policy_params, params, axes, state)
     model_axes = axes.model if jax.tree.leaves(axes.model) else None
-    given = (params.model, model_axes, state.sim, flight, Drive(begin, end, stops=False), dt, length)
-    rows, sim, flight, _ = interleaved.run(*given, without_dt(rules.options), width)
-    return flight.state._replace(sim=sim), rows
+    given = (params.model, model_axes, state.sim, carry, Callbacks(begin, end, stops=False), dt, length)
+    rows, sim, carry, _ = interleaved.run(*given, without_dt(rules.options), width)
+    return carry.state._replace(sim=sim), rows
 
 
 def _asked(env: Env, policy, policy_params, params: Params, state: EnvState, lane, k):
@@ -254,13 +254,13 @@ def _asked(env: Env, policy, policy_params, params: Params, state: EnvState, lan
     return state._replace(key=key), action, jax.tree.map(jnp.asarray, out[1])
 
 
-def _transition(state: EnvState, obs, action, extras) -> Transition:
+def _row(state: EnvState, obs, action, extras) -> Rows:
     info = dict(state.info)
     next_obs = info.pop("final_obs")
-    return Transition(obs, action, extras, state.reward, state.terminated, state.truncated, next_obs, info)
+    return Rows(obs, action, extras, state.reward, state.terminated, state.truncated, next_obs, info)
 
 
-def _at_rest(env: Env, policy, policy_params, params: Params, axes: Params, state: EnvState) -> _Flight:
+def _at_rest(env: Env, policy, policy_params, params: Params, axes: Params, state: EnvState) -> _Request:
     """The lanes before their first control step."""
     lanes = state.sim.q.shape[0]
 
@@ -272,4 +272,4 @@ def _at_rest(env: Env, policy, policy_params, params: Params, axes: Params, stat
     action, extras, control = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), found)
     delay = jnp.broadcast_to(params.delay, (lanes,))
     part = jnp.zeros(lanes, jnp.int32)
-    return _Flight(state._replace(sim=None), state.obs, action, extras, control, part, delay)
+    return _Request(state._replace(sim=None), state.obs, action, extras, control, part, delay)

@@ -83,7 +83,7 @@ def _in_turn(step: Callable, is_running: Callable, axes, given, state, slots: in
     def at(tree, lane):
         return jax.tree.map(lambda x: x[lane], tree)
 
-    def seated(place):
+    def admit(place):
         """The lanes (slots,) of these places in the queue; past the last lane where there is none."""
         return jnp.where(place < waiting, order[jnp.minimum(place, lanes - 1)], lanes)
 
@@ -111,9 +111,9 @@ def _in_turn(step: Callable, is_running: Callable, axes, given, state, slots: in
         # the next in the queue move into the free slots
         free = ~(jax.vmap(is_running)(states) & taken)
         place = next_place + jnp.cumsum(free).astype(jnp.int32) - 1
-        return all_states, jnp.where(free, seated(place), lane), next_place + jnp.sum(free).astype(jnp.int32)
+        return all_states, jnp.where(free, admit(place), lane), next_place + jnp.sum(free).astype(jnp.int32)
 
     # the head of the queue takes the slots; the end is when no slot holds a lane
-    first = seated(jnp.arange(slots, dtype=jnp.int32))
+    first = admit(jnp.arange(slots, dtype=jnp.int32))
     carry = state, first, jnp.asarray(slots, jnp.int32)
     return loops.while_loop(lambda c: jnp.any(c[1] < lanes), some_end, carry)[0]

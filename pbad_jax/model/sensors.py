@@ -1,4 +1,4 @@
-"""Sensors: what is to be read of a state, by MuJoCo's names. `dynamics/sensors.py` reads them."""
+"""Sensors: what is to be read of a state, by MuJoCo's names. `sensing/sensors.py` reads them."""
 
 import dataclasses
 import math

@@ -14,9 +14,9 @@ from pbad_jax.model.model import Model, check_model
 from pbad_jax.model.state import State, check_state
 from pbad_jax.rollouts import interleaved
 from pbad_jax.rollouts.devices import on_each_device, placed, share_of
-from pbad_jax.rollouts.in_room import first_rows, padded, room_of_many
 from pbad_jax.rollouts.inputs import checked_batch, lanes_of, one_of, row, shared_row
-from pbad_jax.rollouts.lane import Drive, Ended
+from pbad_jax.rollouts.lane import Callbacks, Ended
+from pbad_jax.rollouts.padded import first_rows, padded, room_of_many
 from pbad_jax.rollouts.trajectory import Trajectory, row_of, trajectory_of
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.options import Options, check_options, scheme_of, without_dt
@@ -202,7 +202,7 @@ def _rollout(model, states: State, control_of, dt, steps, room: int, options: Op
 
     def here(model, states, control_of, dt, steps):
         axes = jax.tree.map(lambda _: 0, model) if batched else None
-        given = (model, axes, states, None, _driven_by(control_of, options), dt, steps, options, width)
+        given = (model, axes, states, None, _callbacks(control_of, options), dt, steps, options, width)
         (rows, info), ends, _, work = interleaved.run(*given, in_step=by == "step", room=room)
         return rows, info, ends, tuple(jnp.asarray(x)[None] for x in work)
 
@@ -216,7 +216,7 @@ def _with_lanes(model: Model, control_of: Partial) -> tuple[bool, ...]:
     return lanes_of(model) is not None, True, control_of.func is row, False, False
 
 
-def _driven_by(control_of: Callable, options: Options) -> Drive:
+def _callbacks(control_of: Callable, options: Options) -> Callbacks:
     """Rows of a Trajectory and StepInfo under the controls."""
     scheme = scheme_of(options)
 
@@ -226,7 +226,7 @@ def _driven_by(control_of: Callable, options: Options) -> Drive:
     def end(model, lane, k, state, control, after, info, carry):
         return Ended(after, carry, (row_of(after, scheme), info), jnp.ones((), bool))
 
-    return Drive(begin, end)
+    return Callbacks(begin, end)
 
 
 def schedule_of(schedule: str) -> str:

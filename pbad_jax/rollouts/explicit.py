@@ -137,7 +137,8 @@ def _ended(model: Model, state: State, q: jax.Array, v: jax.Array, h: jax.Array,
     )
 
     # an explicit step has nothing to iterate, and keeps no account of work
-    figures = none_solved(model.dtype)._replace(reached=ok.astype(model.dtype), worst=worst)
+    figures = none_solved(model.dtype)
+    figures = figures._replace(reached=ok.astype(model.dtype), worst=worst, error=jnp.full_like(figures.error, jnp.nan))
     one = jnp.ones((), jnp.int32)
     return after, StepInfo(status=status, substeps=one, grad_ok=ok, **reported(model, figures, condition=False))
 

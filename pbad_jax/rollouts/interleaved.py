@@ -8,8 +8,8 @@ iterations of all steps, and what a slot computes does not depend on the others.
 A commit takes kinematics and a mass matrix of all slots, about what a pass takes. So those that are ready wait for more
 until they have wasted as much, COMMIT passes of all slots (as who rents skis until that has cost a pair): where lanes
 are even, all are ready together, where they are not, nobody waits long. Or they wait for all, which is a step of every
-lane at a time. Schemes whose stages are solved in turn (step/leg.py) go from one to the next likewise, between commits.
-L-BFGS, whose iterations are loops of their own, solves all at once.
+lane at a time. Schemes whose stages are solved in turn (step/method.py) go from one to the next likewise, between
+commits. L-BFGS, whose iterations are loops of their own, solves all at once.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from pbad_jax.math import loops
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
-from pbad_jax.rollouts.lane import Drive, Programs, Slot, lane_of
+from pbad_jax.rollouts.lane import Callbacks, Programs, Slot, lane_of
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.step.options import Options
 
@@ -45,7 +45,7 @@ def run(
     axes: Any,
     states: State,
     carry: Any,
-    drive: Drive,
+    callbacks: Callbacks,
     dt,
     rows: Any,
     options: Options,
@@ -67,7 +67,7 @@ def run(
     n, room = states.q.shape[0], rows if room is None else room
 
     # what a lane does before, in and after a step, as programs that are traced once
-    lane = lane_of(model, axes, n, drive, dt, options)
+    lane = lane_of(model, axes, n, callbacks, dt, options)
     lanes = lane.programs()
 
     def first_of(lane):
@@ -75,11 +75,11 @@ def run(
 
     def commit(f: _BatchState) -> _BatchState:
         # pass by pass, until it is time for a commit
-        models, taken = lane.model_of(f.slots.flight.lane), f.slots.flight.lane < n
+        models, taken = lane.model_of(f.slots.request.lane), f.slots.request.lane < n
         slots, passes, used = _until_ready(lanes, in_step, models, axes, taken, f.slots, f.passes, f.used)
 
         # judge the steps that are solved; one that is made in parts may have more of them to make
-        old = slots.flight
+        old = slots.request
         ready = _is_through(lanes, slots) & taken
         ended, stopped, parts, made = jax.vmap(lanes.end)(slots, ready)
         made &= ready
@@ -98,8 +98,8 @@ def run(
         after = (ended.state, ended.carry)
         going, carried = where(free, first_of(numbers), after)
         next_step = jax.vmap(lanes.begin)(numbers, jnp.where(free, 0, k), going, carried)
-        flights = where(made | free, next_step, old._replace(parts=parts))
-        fresh = jax.vmap(lanes.seated)(flights, ready | free)
+        requests = where(made | free, next_step, old._replace(parts=parts))
+        fresh = jax.vmap(lanes.admit)(requests, ready | free)
 
         # how far the queue and the rows are, and the ends of lanes that have retired
         waiting = jnp.minimum(f.waiting + jnp.sum(free), n).astype(jnp.int32)
@@ -114,26 +114,26 @@ def run(
     shapes = jax.eval_shape(lanes.end, jax.tree.map(lambda x: x[0], slots), jnp.ones((), bool))[0].row
     written = jax.tree.map(lambda x: jnp.zeros((n, room, *x.shape), x.dtype), shapes)
     none, last = jnp.zeros((), jnp.int32), jnp.zeros(n, jnp.int32)
-    flight = _BatchState(slots, none, written, (states, carry), last, none, none, jnp.zeros(width, jnp.int32))
+    batch = _BatchState(slots, none, written, (states, carry), last, none, none, jnp.zeros(width, jnp.int32))
     if not room:
         return written, states, carry, (none, none, jnp.ones((), model.dtype))
 
     # until none waits and no slot is taken
-    flight = loops.while_loop(lambda f: (f.waiting < n) | jnp.any(f.slots.flight.lane < n), commit, flight)
+    batch = loops.while_loop(lambda f: (f.waiting < n) | jnp.any(f.slots.request.lane < n), commit, batch)
 
     # rows after a frozen step repeat it; busy is the share of iterations that were of use
-    written = _filled(flight.written, flight.last, rows, room) if drive.stops else flight.written
-    busy = jnp.mean(flight.used.astype(model.dtype)) / jnp.maximum(1, flight.passes)
-    return written, *flight.ends, (flight.passes, flight.rounds, busy)
+    written = _filled(batch.written, batch.last, rows, room) if callbacks.stops else batch.written
+    busy = jnp.mean(batch.used.astype(model.dtype)) / jnp.maximum(1, batch.passes)
+    return written, *batch.ends, (batch.passes, batch.rounds, busy)
 
 
 def _all_free(lanes: Programs, width: int, n: int, state: State, carry: Any) -> Slot:
     """Slots without a trajectory: the first commit gives them theirs, so that `begin` is compiled once."""
     lane = jnp.full(width, n, jnp.int32)
     one = jax.tree.map(lambda x: x[0], (lane, lane, state, carry))
-    shapes = jax.eval_shape(lambda *x: lanes.seated(lanes.begin(*x), x[0] < n), *one)
+    shapes = jax.eval_shape(lambda *x: lanes.admit(lanes.begin(*x), x[0] < n), *one)
     slots = jax.tree.map(lambda x: jnp.zeros((width, *x.shape), x.dtype), shapes)
-    return slots._replace(flight=slots.flight._replace(lane=lane, state=state, carry=carry))
+    return slots._replace(request=slots.request._replace(lane=lane, state=state, carry=carry))
 
 
 def _is_through(lanes: Programs, slots: Slot) -> jax.Array:

@@ -21,7 +21,7 @@ from pbad_jax.stage.problem import SolverConfig, find, searched, settings
 from pbad_jax.stage.start import StepStart
 from pbad_jax.step import step, still, substeps
 from pbad_jax.step.info import StepInfo
-from pbad_jax.step.leg import Leg, Method
+from pbad_jax.step.method import Leg, Method
 from pbad_jax.step.options import Options, resolve, scheme_of
 
 
@@ -34,7 +34,7 @@ class Ended(NamedTuple):
     complete: jax.Array  # () bool, whether it is, and the row's number goes on
 
 
-class Drive(NamedTuple):
+class Callbacks(NamedTuple):
     """What is done between the steps of a trajectory; `lane` is its number, k that of the row.
 
     begin: (model, lane, k, state, carry) -> control (nu,), carry. end: (model, lane, k, state, control, after, info,
@@ -46,7 +46,7 @@ class Drive(NamedTuple):
     stops: bool = True
 
 
-class Flight(NamedTuple):
+class Request(NamedTuple):
     """One trajectory, and the step that it is about to make."""
 
     lane: jax.Array  # () int32, which; past the last one where there is none
@@ -60,7 +60,7 @@ class Flight(NamedTuple):
 class Slot(NamedTuple):
     """A trajectory, and a step or a part of one that is being solved; no array of the model."""
 
-    flight: Flight
+    request: Request
     start: StepStart
     leg: Leg
     solve: Any  # of the leg, a continuation.State
@@ -70,7 +70,7 @@ class Programs(NamedTuple):
     """A Lane's, each traced once."""
 
     begin: Callable
-    seated: Callable
+    admit: Callable
     iterated: Callable
     goes_on: Callable
     advanced: Callable | None  # None: a step is one leg
@@ -84,7 +84,7 @@ class Lane:
     model: Model  # where lanes have their own, with a leading axis
     axes: Any  # of its leaves, 0 where every lane has its own; None: all shared
     n: int  # lanes
-    drive: Drive
+    callbacks: Callbacks
     dt: Any
     scheme: AnyScheme
     config: SolverConfig
@@ -99,22 +99,22 @@ class Lane:
         """For a schedule to call, under vmap or not."""
         once = functools.partial(jax.jit, inline=True)
         advanced = None if self.method.more is None else once(self.advanced)
-        begin, seated, iterated, end = map(once, (self.begin, self.seated, self.iterated, self.end))
-        return Programs(begin, seated, iterated, self.goes_on, advanced, end)
+        begin, admit, iterated, end = map(once, (self.begin, self.admit, self.iterated, self.end))
+        return Programs(begin, admit, iterated, self.goes_on, advanced, end)
 
     def model_of(self, lane) -> Model:
         """Of one lane, or of lanes (slots,)."""
         return model_of(self.model, self.axes, self.n, lane)
 
-    def begin(self, lane, k, state: State, carry) -> Flight:
+    def begin(self, lane, k, state: State, carry) -> Request:
         """Before a step: what drives it."""
-        control, carry = self.drive.begin(self.model_of(lane), jnp.minimum(lane, self.n - 1), k, state, carry)
+        control, carry = self.callbacks.begin(self.model_of(lane), jnp.minimum(lane, self.n - 1), k, state, carry)
         whole_only = self.options.on_failure == "freeze"
         parts = None if whole_only else substeps.none_yet(self.model_of(lane), self.config, state)
-        return Flight(lane, k, state, carry, control, parts)
+        return Request(lane, k, state, carry, control, parts)
 
     @with_all_bits
-    def seated(self, f: Flight, wanted) -> Slot:
+    def admit(self, f: Request, wanted) -> Slot:
         """The step, or the next part of it, to be solved where it is `wanted`."""
         start, length = self._part_of(f)
         s = step.prepare(self.config, self.model_of(f.lane), f.control, length, start)
@@ -146,7 +146,7 @@ class Lane:
 
     def end(self, slot: Slot, ready) -> tuple[Ended, jax.Array, Any, jax.Array]:
         """What has become of a step, whether its lane stops; its parts, and whether there are no more to make."""
-        f, model, made = slot.flight, self.model_of(slot.flight.lane), jnp.ones((), bool)
+        f, model, made = slot.request, self.model_of(slot.request.lane), jnp.ones((), bool)
         after, info = self._attempted(model, slot, ready)
         parts = None
         if f.parts is not None:
@@ -154,8 +154,8 @@ class Lane:
             made = ~substeps.go_on(parts)
             after, info = substeps.outcome(f.state, self.dt, parts)
         lane = jnp.minimum(f.lane, self.n - 1)
-        ended = self.drive.end(model, lane, f.k, f.state, f.control, after, info, f.carry)
-        return ended, jnp.asarray(self.drive.stops) & (info.status == Status.FROZEN), parts, made
+        ended = self.callbacks.end(model, lane, f.k, f.state, f.control, after, info, f.carry)
+        return ended, jnp.asarray(self.callbacks.stops) & (info.status == Status.FROZEN), parts, made
 
     def _solving(self, model: Model, start: StepStart, leg: Leg) -> continuation.State | still.Solved:
         problem_of = self.method.problem
@@ -166,23 +166,23 @@ class Lane:
             return continuation.init(searched(problem, leg.status), status=leg.status)
         return find(problem, leg.status)
 
-    def _part_of(self, f: Flight) -> tuple[State, jax.Array]:
+    def _part_of(self, f: Request) -> tuple[State, jax.Array]:
         return (f.state, self.dt) if f.parts is None else substeps.next_part(f.state, self.dt, f.parts)
 
     @with_all_bits
     def _attempted(self, model: Model, slot: Slot, ready) -> tuple[State, StepInfo]:
-        start, length = self._part_of(slot.flight)
-        s = step.prepare_again(model, slot.flight.control, length, start, slot.start, slot.leg.status)
+        start, length = self._part_of(slot.request)
+        s = step.prepare_again(model, slot.request.control, length, start, slot.start, slot.leg.status)
         status = jnp.where(ready, slot.solve.status, jnp.int8(Status.FROZEN))
         found = slot.solve._replace(status=status, iterations=jnp.where(ready, slot.solve.iterations, 0))
         ended = self.method.end(s.model, self.scheme, self.config, slot.start, slot.leg, found)
         return step.finish(self.scheme, self.config, self.options.failed_gradient, start, s, ended)
 
 
-def lane_of(model: Model, axes: Any, n: int, drive: Drive, dt, options: Options) -> Lane:
+def lane_of(model: Model, axes: Any, n: int, callbacks: Callbacks, dt, options: Options) -> Lane:
     """What n lanes have in common; see interleaved.run."""
     config = resolve(options, model_of(model, axes, n, 0))
-    return Lane(model, axes, n, drive, dt, scheme_of(options), config, options)
+    return Lane(model, axes, n, callbacks, dt, scheme_of(options), config, options)
 
 
 def model_of(model: Model, axes: Any, n: int, lane) -> Model:

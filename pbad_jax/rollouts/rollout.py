@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from pbad_jax.math import loops
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
-from pbad_jax.rollouts import in_room
+from pbad_jax.rollouts import padded
 from pbad_jax.rollouts.devices import together
 from pbad_jax.rollouts.inputs import checked_rollout
 from pbad_jax.rollouts.progress import report_progress
@@ -57,12 +57,12 @@ def rollout(
     options = check_options(options, "rollout")
     controls, n_steps = checked_rollout(model, state, controls, n_steps)
     told = bool(report_progress.wanted(progress))
-    if in_room.is_traced((model, state, controls)):
+    if padded.is_traced((model, state, controls)):
         dt = jnp.asarray(options.dt, model.dtype)
         return _rollout(model, state, controls, dt, n_steps, without_dt(options), told)
     model, state, controls = together((model, state, controls))
-    arguments = in_room.given(model, state, controls, n_steps, options)
-    return in_room.rolled_out(arguments, n_steps, options, told)
+    arguments = padded.given(model, state, controls, n_steps, options)
+    return padded.rolled_out(arguments, n_steps, options, told)
 
 
 @functools.partial(jax.jit, static_argnames=("n_steps", "options", "progress"))

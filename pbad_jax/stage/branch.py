@@ -6,19 +6,19 @@ import numpy as np
 
 from pbad_jax.atom import operator
 from pbad_jax.dynamics.energy import kinetic_of
-from pbad_jax.forces.force import Instant, acts_at, offers, passed, stored
 from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.kinematics.tree import tree
+from pbad_jax.laws.force import Instant, acts_at, offers, passed, stored
 from pbad_jax.math import batched, rotations
 from pbad_jax.math.batched import cond_if_any
 from pbad_jax.model.model import Model
 from pbad_jax.stage import equation
-from pbad_jax.stage.equation import StageFields
+from pbad_jax.stage.fields import StageFields, stages
 from pbad_jax.stage.start import StepStart, as_array, instant_at
 from pbad_jax.stage.work import power
 
 LARGE_TURN = 0.5  # rad a step from which roots may be so near one another that no matrix tells them apart
-LEANING = 0.1  # how far to the left of the axis an eigenvalue may be, where inertia alone has 2 ± 1.4i (radau(2))
+LEANING = 0.1  # how far to the left of the axis a pair of eigenvalues may be; inertia alone has 2 ± 1.4i (radau(2))
 LITTLE_TURN = 0.25  # rad a step
 BLOW = 0.3  # of the energy at stake, what a step may add where forces act once a step (docs/mathematics.md, section 4)
 BALANCED = 1e-6  # of all energy there is, in which the account of a step may be off by the solver's tolerance
@@ -54,17 +54,26 @@ def _leans_to_the_right(P: jax.Array, inverse: jax.Array) -> jax.Array:
     nv = len(inverse)
     m = len(P) // nv
     P = jnp.einsum("ax,ixjy,by->iajb", inverse, P.reshape(m, nv, m, nv), inverse).reshape(P.shape)
+    left = jnp.round(batched.eigenvalues_to_the_left(P))
+
+    # one alone crosses the axis where the root turns back; a pair may cross it on the way to the root, but not by much
+    pairs = (left > 0) & (left % 2 == 0) | jnp.isnan(left)
+    return jnp.where(pairs, cond_if_any(pairs, lambda P: jnp.zeros((), bool), _leans_a_little, P), left == 0)
+
+
+def _leans_a_little(P: jax.Array) -> jax.Array:
     return batched.eigenvalues_to_the_left(P + LEANING * jnp.eye(len(P), dtype=P.dtype)) < 0.5
 
 
-def counts_turns(model: Model, z: jax.Array) -> jax.Array:
+def counts_turns(model: Model, z: jax.Array, coasted: jax.Array | None) -> jax.Array:
     """Whether every hinge turns by less than half a turn from node to node, () bool, of the stages z (m,nq).
 
     The transforms that the scheme joins do not change with a whole turn, so that beyond this the count is a guess.
+    coasted: (m,n) what of the coordinates of hinges and slides the scheme does not describe (coasting.py).
     """
     t = tree(model.topology)
-    angles = z[:, t.scalar_q[t.hinge[t.scalar_links]]]
-    return jnp.all(jnp.abs(jnp.diff(angles, axis=0, prepend=0.0)) < jnp.pi)
+    described = z[:, t.scalar_q] if coasted is None else z[:, t.scalar_q] - coasted
+    return jnp.all(jnp.abs(jnp.diff(described[:, t.hinge[t.scalar_links]], axis=0, prepend=0.0)) < jnp.pi)
 
 
 def is_continuous(model: Model, dt, v_old: jax.Array, z: jax.Array, v_new: jax.Array) -> jax.Array:
@@ -92,7 +101,7 @@ def passes_through(model: Model, dt, start: StepStart, z: jax.Array) -> jax.Arra
     if not any(offers(f, "passed") for f in model.forces):
         return jnp.zeros((), bool)
     model, dt, start, z = jax.lax.stop_gradient((model, dt, start, z))
-    st = equation.stages(model, start, z[None])
+    st = stages(model, start, z[None])
     f, dT = jax.tree.map(lambda x: x[0], (st.frames, st.delta.T))
     v = manifold.difference(model, manifold.identity_increment(model), z) / dt
     q = manifold.compose_increment(model, start.q, z)

@@ -6,8 +6,9 @@ With stages q_1..q_m and a table C, D (schemes.py),
     r_i = Σ_l <∂T^l(q_i)/∂q_i, A_i^l> + armature ∘ a_i − τ_i = 0
     A_i^l = (Σ_j C_ij ΔT_j^l + Y_i^l) M^l / dt² + ∂Q/∂T^l
 
-where Y is known, made from the past: e_i dt V_k + c_i ΔT_h for a collocation. For m = 1 this is the gradient of the
-paper's energy (eq. 5); for m > 1 the collocation equations (eq. 6). Its matrix has the blocks
+where Y is known, made from the past: e_i dt V_k + c_i ΔT_h for a collocation, and what coasting.py adds to it. For
+m = 1 this is the gradient of the paper's energy (eq. 5); for m > 1 the collocation equations (eq. 6). Its matrix has
+the blocks
 
     J_ij = C_ij/dt² ∂²I(q_i,q_j)/∂q_i∂q_j + [i = j] Σ_l <∂²T^l, A_i^l> + joint terms.
 
@@ -15,7 +16,7 @@ Unknowns are increments z_j, from q_k, in the layout of q (a quaternion for ball
 dt², so that it stays finite in float32. Second derivatives are taken in exponential coordinates about the iterate,
 which makes the matrix of a conservative system symmetric; at a root every choice of coordinates gives the same.
 
-Forces that act once a step (forces/force.py) change V_k by −dt F M⁻¹, F their field at the end of the step: their share
+Forces that act once a step (laws/force.py) change V_k by −dt F M⁻¹, F their field at the end of the step: their share
 of A_i is −e_i F(q_m); step/closing_impulse.py divides it.
 
 The equation is written for a step of length h dt, 0 < h ≤ 1 (solver/continuation.py follows its root from h = 0): what
@@ -34,7 +35,9 @@ import jax.numpy as jnp
 
 from pbad_jax.atom import operator
 from pbad_jax.atom.operator import Operator
-from pbad_jax.forces.force import (
+from pbad_jax.kinematics import joint_field, manifold, transforms
+from pbad_jax.kinematics.joint_field import Field
+from pbad_jax.laws.force import (
     Instant,
     Load,
     acting,
@@ -44,17 +47,16 @@ from pbad_jax.forces.force import (
     total_load,
     total_potential,
 )
-from pbad_jax.kinematics import joint_field, manifold, transforms
-from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.math import batched
 from pbad_jax.math.small import computed_once, matmul
-from pbad_jax.math.spatial import tangent_compose
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import Scheme
 from pbad_jax.stage import guide as guides
+from pbad_jax.stage.coasting import coasting, less_collocation
+from pbad_jax.stage.fields import StageFields, stages
 from pbad_jax.stage.guide import StageGuide
 from pbad_jax.stage.matrix import StageTerms, newton_matrix
-from pbad_jax.stage.seldom import Seldom, either, end_of_step
+from pbad_jax.stage.sparse_loads import SparseLoads, either, end_of_step
 from pbad_jax.stage.start import StepStart, instant_at
 
 
@@ -65,9 +67,10 @@ class StageEquation(NamedTuple):
     nodes: jax.Array  # (m,)
     C: jax.Array  # (m,m)
     D: jax.Array  # (m,m)
-    accel: tuple[Field | None, Field | None, Field | None]  # dt² A without the unknowns: Y
-    rate: tuple[Field | None, Field | None]  # dt V without the unknowns
+    accel: tuple[Field | None, ...]  # dt² A without the unknowns: Y
+    rate: tuple[Field | None, ...]  # dt V without the unknowns
     impulse: jax.Array | None = None  # (m,) weights of the forces that act once a step; None: they do not
+    coasts: jax.Array | None = None  # (n,) w dt v_k of hinges and slides, which the table does not describe
 
     has_branches = True  # a root far from the start may be another than the one that grows out of it
     takes_guide = True  # its linear model may be made from duals
@@ -98,24 +101,20 @@ class StageEquation(NamedTuple):
         return r + (_pullback(model, start, t, t.beyond.T) + t.beyond.joint).reshape(-1)
 
 
-class StageFields(NamedTuple):
-    """All stages at one iterate; leading axis m."""
-
-    z: jax.Array  # (m,nq)
-    delta: Field  # from q_k
-    frames: transforms.Frames
-
-
 def collocation(model: Model, scheme: Scheme, dt, start: StepStart, z_h: jax.Array | None) -> StageEquation:
     """The StageEquation of radau and legendre; z_h (nq,) is the increment to the history node, where there is one."""
     dtype = start.q.dtype
-    nodes, C, D = (jnp.asarray(x, dtype) for x in (scheme.nodes, scheme.C, scheme.D))
-    on = _outer(scheme.e, jax.tree.map(lambda x: dt * x, start.V)) if any(scheme.e) else None
-    if z_h is None:
-        return StageEquation(dt, nodes, C, D, (None, on, None), (None, None), -jnp.asarray(scheme.e, dtype))
-    past = Field(transforms.increments(model, start.L, z_h), joint_field.difference(model, z_h))
-    accel, rate = (_outer(scheme.c, past), on, None), (_outer(scheme.d, past), None)
-    return StageEquation(dt, nodes, C, D, accel, rate)
+    nodes, C, D, e = (jnp.asarray(x, dtype) for x in (scheme.nodes, scheme.C, scheme.D, scheme.e))
+    if z_h is not None:
+        past = Field(transforms.increments(model, start.L, z_h), joint_field.difference(model, z_h))
+        return StageEquation(dt, nodes, C, D, (_outer(scheme.c, past),), (_outer(scheme.d, past),))
+
+    # with coasting taken away, whose share is of the order of the table's own error
+    on = _outer(scheme.e, jax.tree.map(lambda x: dt * x, start.V))
+    coast = coasting(model, start, dt, nodes)
+    accel, rate = less_collocation(coast, C, D, e)
+    parts = (None, on, accel) if scheme.m == 1 else (None, on, None, accel)
+    return StageEquation(dt, nodes, C, D, parts, (None, None, rate), -e, coast.angles)
 
 
 def _outer(weights, field: Field) -> Field:
@@ -123,7 +122,7 @@ def _outer(weights, field: Field) -> Field:
     return jax.tree.map(lambda x: jnp.multiply.outer(jnp.asarray(weights, x.dtype), x), field)
 
 
-def _known(parts: tuple[Field | None, ...], h, like: Field) -> Field:
+def known_at(parts: tuple[Field | None, ...], h, like: Field) -> Field:
     """The polynomial Σ h^p parts_p."""
     total = None
     for power, part in enumerate(parts):
@@ -133,21 +132,11 @@ def _known(parts: tuple[Field | None, ...], h, like: Field) -> Field:
     return jax.tree.map(jnp.zeros_like, like) if total is None else total
 
 
-def stages(model: Model, start: StepStart, z: jax.Array) -> StageFields:
-    """ΔT and frames of the stages at the increments z (m,nq)."""
-    dT = jax.vmap(lambda z_j: transforms.increments(model, start.L, z_j))(z)
-    motion = jax.vmap(lambda z_j: transforms.joint_motion(model, z_j))(z)
-    dT, L = computed_once(dT, start.L[None] + tangent_compose(start.L, motion))
-    f = jax.vmap(lambda T, L_j: transforms.with_screws(model, T, L_j))(start.frames.T[None] + dT, L)
-    delta = Field(dT, jax.vmap(lambda z_j: joint_field.difference(model, z_j))(z))
-    return StageFields(z, delta, transforms.Frames(*computed_once(*f)))
-
-
 def _stage_terms(
     model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h, guide: StageGuide | None
 ) -> StageTerms:
     dt, st = h * eq.dt, stages(model, start, z)
-    Y, R = _known(eq.accel, h, st.delta), _known(eq.rate, h, st.delta)
+    Y, R = known_at(eq.accel, h, st.delta), known_at(eq.rate, h, st.delta)
     (A,) = computed_once(matmul(jnp.tensordot(eq.C, st.delta.T, axes=1) + Y.T, model.second_moment))
     rates, rate_slopes = joint_field.table(model, eq.D, z, st.delta.joint, R.joint)
     V = jnp.tensordot(eq.D, st.delta.T, axes=1) + R.T
@@ -156,7 +145,7 @@ def _stage_terms(
 
     load = scaled(_loads(model, start, eq, st, rates / dt, V / dt, dt, guide), dt)
     end, impulse = None, jnp.zeros(len(eq.nodes), z.dtype) if eq.impulse is None else eq.impulse
-    rare, duals = Seldom(), load.dual
+    rare, duals = SparseLoads(), load.dual
     if eq.impulse is not None and acting(model, "step"):
         end, rare = end_terms(model, start, eq.nodes[-1], st, st.frames, dt, guide)
         duals = either(duals, end.dual)
@@ -202,7 +191,7 @@ def end_load(model: Model, start: StepStart, node, st: StageFields, dt) -> Load:
     return total_load(model, end_instant(model, start, node, st, dt), "step")
 
 
-def end_terms(model: Model, start: StepStart, node, st: StageFields, here, dt, guide) -> tuple[Load, Seldom]:
+def end_terms(model: Model, start: StepStart, node, st: StageFields, here, dt, guide) -> tuple[Load, SparseLoads]:
     """The same times dt², and apart from it what goes by parts, at the levers of the frames `here`."""
     led = None if guide is None else guides.at_end(guide, 1 / dt, start.origin)
     at = dataclasses.replace(end_instant(model, start, node, st, dt), guide=led)
@@ -229,7 +218,7 @@ def energy(model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h: A
     must have a potential.
     """
     st, dt = stages(model, start, z), h * eq.dt
-    Y = _known(eq.accel, h, st.delta)
+    Y = known_at(eq.accel, h, st.delta)
     at = end_instant(model, start, eq.nodes[-1], st, dt)
     weight = joint_field.weights(model, model.armature)
     inertial = jnp.sum(matmul(0.5 * eq.C[0, 0] * st.delta.T + Y.T, model.second_moment) * st.delta.T)
@@ -239,7 +228,7 @@ def energy(model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h: A
 
 def stage_rates(eq: StageEquation, st: StageFields) -> Field:
     """dt V_i of the stages."""
-    known = _known(eq.rate, 1.0, st.delta)
+    known = known_at(eq.rate, 1.0, st.delta)
     return jax.tree.map(lambda x, y: jnp.tensordot(eq.D, x, axes=1) + y, st.delta, known)
 
 

@@ -1,6 +1,6 @@
 """What leads Newton's method through laws with kinks: the duals of the forces, and where the links were expected.
 
-The laws are in forces/one_sided.py and forces/regularised.py; docs/mathematics.md tells how they go together.
+The laws are in laws/one_sided.py and laws/smoothing.py; docs/mathematics.md tells how they go together.
 """
 
 import dataclasses
@@ -11,9 +11,9 @@ import jax.numpy as jnp
 
 from pbad_jax.atom import operator
 from pbad_jax.dynamics import point_forces
-from pbad_jax.forces.force import Guide, Load, acts_at, first_duals, offers, scaled, sum_of, total_load
 from pbad_jax.kinematics import joint_field, transforms
 from pbad_jax.kinematics.transforms import Frames
+from pbad_jax.laws.force import Guide, Load, acts_at, first_duals, offers, scaled, sum_of, total_load
 from pbad_jax.math import batched
 from pbad_jax.model.model import Model
 from pbad_jax.stage.start import StepStart, instant_at

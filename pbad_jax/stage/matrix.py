@@ -4,7 +4,6 @@ What forces and armature add in the joints is made once, as JointTerms; then it 
 sweeps, which take one stage and no coupling of joints or links (dynamics.instant.coupling).
 """
 
-import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -13,15 +12,15 @@ import jax.numpy as jnp
 from pbad_jax.atom.operator import RECURRENCES, Operator
 from pbad_jax.atom.sweeps import NewtonMatrix
 from pbad_jax.dynamics import point_forces
-from pbad_jax.forces.force import Load
 from pbad_jax.kinematics import joint_field
 from pbad_jax.kinematics.joint_field import Field, Slopes
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
+from pbad_jax.laws.force import Load
 from pbad_jax.math import rotations
 from pbad_jax.math.small import identity_like, matmul
 from pbad_jax.model.model import Model
-from pbad_jax.stage.seldom import Seldom
+from pbad_jax.stage.sparse_loads import SparseLoads
 
 
 class StageTerms(NamedTuple):
@@ -36,7 +35,7 @@ class StageTerms(NamedTuple):
     load: Load  # of every stage, times dt²; derivatives by rates times dt
     end: Load | None  # the same of what acts once a step, at its end
     impulse: jax.Array  # (m,) its weights
-    seldom: Seldom  # what of it goes by parts
+    sparse: SparseLoads  # what of it goes by parts
     curving: jax.Array  # (m,N,3,4) the field whose product with the curvature of T(q) the matrix has; mostly A
     beyond: Field | None  # what the next linear model has beside the residual: a field and (m,nv) in the joints
     duals: tuple  # of the forces, for the next StageGuide
@@ -61,8 +60,8 @@ def newton_matrix(model: Model, C: jax.Array, D: jax.Array, t: StageTerms, recur
         blocks = blocks - _point_blocks(model, D, t)
     if t.end is not None and t.end.point_forces:
         blocks = blocks.at[:, -1].add(-t.impulse[:, None, None] * _impulse_column(model, t, t.end))
-    if t.seldom.slope is not None:
-        blocks = blocks.at[:, -1].add(-t.impulse[:, None, None] * t.seldom.slope)
+    if t.sparse.slope is not None:
+        blocks = blocks.at[:, -1].add(-t.impulse[:, None, None] * t.sparse.slope)
     return jnp.moveaxis(blocks, 2, 1).reshape(m * nv, m * nv)
 
 
@@ -140,10 +139,9 @@ def _point_blocks(model: Model, D: jax.Array, t: StageTerms) -> jax.Array:
 
     def block(i: int, j: int) -> jax.Array:
         f_i, f_j = (_stage(t.frames, k) for k in (i, j))
-        here = t.load._replace(point_forces=_stage(t.load.point_forces, i))
-        if i != j:
-            here = here._replace(point_forces=tuple(dataclasses.replace(p, df_dP=None) for p in here.point_forces))
-        return point_forces.total_matrix(model, f_i, f_j, list(here.point_forces), point_forces.weighted(here, D[i, j]))
+        parts = list(_stage(t.load.point_forces, i))
+        slopes = [point_forces.slope_of(p, D[i, j], by_P=i == j) for p in parts]
+        return point_forces.total_matrix(model, f_i, f_j, parts, slopes)
 
     return jnp.stack([jnp.stack([block(i, j) for j in range(m)]) for i in range(m)])
 

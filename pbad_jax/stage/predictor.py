@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from pbad_jax.forces.force import acting
 from pbad_jax.kinematics import manifold
+from pbad_jax.laws.force import acting
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.schemes import Scheme

@@ -182,7 +182,8 @@ class StageProblem:
         connected = branch.is_connected(self.model, self.start.factor, D, J)
         if guide is not None:
             connected = cond_if_any(~connected, _yes, _is_connected_without, self, x, h, guide, D)
-        return branch.counts_turns(self.model, x) & connected
+        coasted = None if self.eq.coasts is None else jnp.multiply.outer(h * self.eq.nodes, self.eq.coasts)
+        return branch.counts_turns(self.model, x, coasted) & connected
 
     def in_chart(self, covector: jax.Array, delta: jax.Array) -> jax.Array:
         """Jrᵀ of the balls' exponentials."""
@@ -215,8 +216,13 @@ def size_of(model: Model, dt) -> jax.Array:
     Its typical length or, where that is more, what it falls in a step from rest: a point has no size, and hangs on its
     spring without a way. What moves faster is measured by its way (levenberg_marquardt.py).
     """
+    return jnp.sqrt(transforms.total_mass(model)) * length_of(model, dt)
+
+
+def length_of(model: Model, dt) -> jax.Array:
+    """A length of the model, () m: the larger of its typical length and what it falls in a step from rest."""
     fall = 0.5 * dt * dt * jnp.sqrt(small_sum(model.gravity**2))
-    return jnp.sqrt(transforms.total_mass(model)) * jnp.maximum(transforms.length_scale(model), fall)
+    return jnp.maximum(transforms.length_scale(model), fall)
 
 
 def settings(problem: StageProblem) -> lm.Settings:

@@ -9,7 +9,7 @@ from pbad_jax.atom import operator
 from pbad_jax.errors import Status
 from pbad_jax.math import loops
 from pbad_jax.solver import continuation
-from pbad_jax.stage.equation import StageFields
+from pbad_jax.stage.fields import StageFields
 from pbad_jax.stage.problem import StageProblem, relative_residual
 
 POWER_ITERATIONS = 8
@@ -32,12 +32,13 @@ class Figures(NamedTuple):
     damping: jax.Array  # () λ of the last iteration
     worst: jax.Array  # () int32, the degree of freedom that the last Newton correction moves most
     condition: jax.Array  # () of the Newton matrix; NaN unless asked for
+    error: jax.Array  # () of q; NaN where it is not known
 
 
 def none_solved(dtype) -> Figures:
     """All zero."""
     zero, count = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
-    return Figures(count, zero, zero, zero, count, zero)
+    return Figures(count, zero, zero, zero, count, zero, zero)
 
 
 class StepResult(NamedTuple):
@@ -65,7 +66,7 @@ def step_result(
     status = jnp.where(unmeasured, jnp.int8(Status.NONFINITE_EVAL), found.status)
     condition = _condition(problem, attempt.J, attempt.r.size) if problem.config.condition else unknown
     worst = jnp.argmax(move).astype(jnp.int32)
-    figures = Figures(found.iterations, residual, found.h_done, attempt.damping, worst, condition)
+    figures = Figures(found.iterations, residual, found.h_done, attempt.damping, worst, condition, unknown)
     return StepResult(st.z[-1], v, history, status, figures, work, roots, st)
 
 

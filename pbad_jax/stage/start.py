@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from pbad_jax.atom import operator, sweeps
 from pbad_jax.atom.operator import Operator
 from pbad_jax.atom.sweeps import NewtonMatrix
-from pbad_jax.forces.force import Instant, Start, instant, nearby, stored
 from pbad_jax.kinematics import joint_field, transforms
 from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.kinematics.tree import on_dofs, tree
+from pbad_jax.laws.force import Instant, Start, instant, nearby, stored
 from pbad_jax.math import batched
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import small_sum, take

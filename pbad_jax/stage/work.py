@@ -4,12 +4,13 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.dynamics.instant import instant_of
-from pbad_jax.forces.force import Instant, Load, acts_at, field_of, is_conservative, of_force
 from pbad_jax.kinematics import joint_field, manifold
+from pbad_jax.laws.force import Instant, Load, acts_at, field_of, is_conservative, of_force
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.stage import equation
-from pbad_jax.stage.equation import StageEquation, StageFields
+from pbad_jax.stage.equation import StageEquation
+from pbad_jax.stage.fields import StageFields
 from pbad_jax.stage.start import StepStart, instant_at
 
 

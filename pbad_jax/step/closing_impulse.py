@@ -24,22 +24,22 @@ from pbad_jax.atom import operator
 from pbad_jax.dynamics import point_forces
 from pbad_jax.dynamics.instant import generalised_force
 from pbad_jax.errors import Status
-from pbad_jax.forces.force import Load, acting, acts_at, field_beyond, scaled, total_load
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Slopes
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
+from pbad_jax.laws.force import Load, acting, acts_at, field_beyond, scaled, total_load
 from pbad_jax.math import batched
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import Scheme
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation
 from pbad_jax.stage import guide as guides
-from pbad_jax.stage.equation import StageFields
+from pbad_jax.stage.fields import StageFields, stages
 from pbad_jax.stage.guide import StageGuide
 from pbad_jax.stage.problem import StageProblem, relative_residual, solve
 from pbad_jax.stage.result import StepResult
-from pbad_jax.stage.seldom import Seldom
+from pbad_jax.stage.sparse_loads import SparseLoads
 from pbad_jax.stage.start import StepStart, instant_at, metric_of, step_start
 from pbad_jax.stage.work import counted, power
 
@@ -59,7 +59,7 @@ class ClosingTerms(NamedTuple):
     change: jax.Array  # (nq,) of it, from where v⁻ leads
     frames: Frames  # there, leading axis 1
     load: Load
-    seldom: Seldom  # what of it goes by parts, at the levers of the step's end
+    sparse: SparseLoads  # what of it goes by parts, at the levers of the step's end
     duals: tuple
 
 
@@ -76,7 +76,7 @@ class ClosingEquation(NamedTuple):
 
     def evaluate(self, model: Model, start: StepStart, z: jax.Array, h: Any, guide: StageGuide | None = None):
         """h dt (M̂ (v⁺ − v⁻) − SHARE h dt F) (nv,), F at the levers of the step's end, and the ClosingTerms."""
-        dt, st = h * self.dt, equation.stages(model, start, z)
+        dt, st = h * self.dt, stages(model, start, z)
         here = jax.tree.map(lambda x: x[None], start.frames)
         load, rare = equation.end_terms(model, start, 1.0, st, here, dt, guide)
         force = generalised_force(model, start.frames, load, rare.field, recurrence=start.recurrence)
@@ -92,13 +92,13 @@ class ClosingEquation(NamedTuple):
         """M̂ − SHARE dt² ∂F/∂δ, all by z ⊕ δ."""
         there = jax.tree.map(lambda x: x[0], t.frames)
         J = _by_increment(model, self.mass, t.change) - SHARE * _slope(model, start.frames, there, t.load, t.z[0])
-        return J if t.seldom.slope is None else J - SHARE * t.seldom.slope[0]
+        return J if t.sparse.slope is None else J - SHARE * t.sparse.slope[0]
 
     def modelled(self, model: Model, start: StepStart, t: ClosingTerms, r: jax.Array) -> jax.Array:
         """The residual (nv,) that the next linear model has instead of r."""
         field = field_beyond(t.load, model.topology.n_links, "modelled")
         more = t.load._replace(field=field, tau=t.load.modelled_tau, point_forces=())
-        return r - SHARE * generalised_force(model, start.frames, more, t.seldom.modelled, recurrence=start.recurrence)
+        return r - SHARE * generalised_force(model, start.frames, more, t.sparse.modelled, recurrence=start.recurrence)
 
 
 def divided(impulse: jax.Array) -> jax.Array:
@@ -129,7 +129,7 @@ def after_closing_impulse(problem: StageProblem, found: StepResult, st: StageFie
     work = found.work
     which = counted(model, problem.start, problem.config.account)
     if any(acts_at(model.forces[k]) == "step" for k in which):
-        st = equation.stages(model, start, z)
+        st = stages(model, start, z)
         work = work + SHARE * dt * _power(model, start, dt, st, _felt(start, eq.mass, 0.5 * (start.v + v)), which)
 
     # what of it is taken over where the step before it was solved

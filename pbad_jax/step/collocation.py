@@ -13,17 +13,20 @@ from pbad_jax.model.state import State
 from pbad_jax.schemes import Scheme
 from pbad_jax.solver import continuation
 from pbad_jax.stage import equation, predictor
-from pbad_jax.stage.branch import turns_little
+from pbad_jax.stage.branch import LITTLE_TURN, largest_turn, turns_little
+from pbad_jax.stage.fields import stages
 from pbad_jax.stage.problem import SolverConfig, StageProblem, problem_of, root
 from pbad_jax.stage.result import Roots, StepResult, step_result
 from pbad_jax.stage.start import StepStart
 from pbad_jax.stage.work import counted, impulse_work, stage_work
 from pbad_jax.step.closing_impulse import after_closing_impulse, divided, impulse_work_before, is_closed_by_one
+from pbad_jax.step.error import local_error
 from pbad_jax.step.history import from_radau, history_node
-from pbad_jax.step.leg import Leg, Method
+from pbad_jax.step.method import Leg, Method
 
 OWN_ERROR = 0.01  # of the energy at stake in a step, what radau may add by itself
 OVER_A_HILL = 0.1  # radau(1) where joints turn little: what falls by λ gains up to (λ dt)² on its way over the top
+TURNED = 0.09  # and where a joint turns far: by a radian, which meets a force that turns with it late; radau(1) by less
 
 
 def begin(
@@ -60,10 +63,10 @@ def end(
     if scheme.has_history and config.retry and config.method == "lm":
         found = from_radau(solved, found)
     z = root(solved, found.attempt.x, found.status == Status.CONVERGED)
-    st = equation.stages(model, start, z)
+    st = stages(model, start, z)
 
     # the velocity at the end, and where the next step's history is
-    v, _, _ = equation.end_velocity(model, start, eq, st)
+    v, _, mass = equation.end_velocity(model, start, eq, st)
     history = manifold.compose_increment(model, start.q, z[-2]) if scheme.m > 1 else start.q
 
     # the work at the stages, and of what acts once a step
@@ -73,9 +76,14 @@ def end(
         impulse_work_before(model, start, eq.dt, st, which) if closed else impulse_work(model, start, eq, st, which)
     )
 
+    # how far it is from the motion
+    J = found.attempt.J if config.method == "lm" else None
+    error = local_error(model, scheme, start, eq, st, mass, J)
+
     # all of it, with the impulse at the end of schemes that divide theirs
     roots = Roots(leg.memory, found.attempt.x)
     result = step_result(solved, found, st, v, history, work + at_once, roots)
+    result = result._replace(figures=result.figures._replace(error=error))
     return after_closing_impulse(solved, result, st, known and known.closing) if closed else result
 
 
@@ -83,8 +91,12 @@ def own_error(model: Model, scheme: Scheme, result: StepResult) -> jax.Array | N
     """None with a history, which the energy of one step says little about."""
     if scheme.has_history:
         return None
-    little = turns_little(model, result.z) if scheme.m == 1 else False
-    return jnp.where(little, OVER_A_HILL, OWN_ERROR)
+    moved = manifold.difference(model, manifold.identity_increment(model), result.z)
+    turn = largest_turn(model, moved[None])
+    if scheme.m > 1:
+        return OWN_ERROR + TURNED * jnp.minimum(turn, 1.0) ** 4
+    far = OWN_ERROR + TURNED * jnp.minimum(turn / LITTLE_TURN, 1.0)
+    return jnp.where(turns_little(model, result.z), OVER_A_HILL, far)
 
 
 METHOD = Method(begin, problem, end, own_error)

@@ -10,9 +10,9 @@ from pbad_jax.atom import operator
 from pbad_jax.atom.operator import Operator
 from pbad_jax.dynamics.instant import acceleration_field, damped, damping_of, generalised_force
 from pbad_jax.errors import Status
-from pbad_jax.forces.force import total_load
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Field
+from pbad_jax.laws.force import total_load
 from pbad_jax.math.small import matmul
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
@@ -21,14 +21,16 @@ from pbad_jax.solver import continuation, implicit
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.branch import is_continuous
+from pbad_jax.stage.coasting import coasting, less_dirk
 from pbad_jax.stage.equation import StageEquation
+from pbad_jax.stage.fields import StageFields, stages
 from pbad_jax.stage.problem import SolverConfig, StageProblem, root
 from pbad_jax.stage.result import Roots, StepResult, none_solved, step_result
 from pbad_jax.stage.start import StepStart, instant_at
 from pbad_jax.stage.work import counted, stage_work
 from pbad_jax.step import impulse
 from pbad_jax.step.impulse import Impulse, apply_impulses
-from pbad_jax.step.leg import Leg, Method
+from pbad_jax.step.method import Leg, Method
 
 OWN_ERROR = 0.1  # of the energy at stake in a step, what such a scheme may add by itself; it does in steps of a radian
 
@@ -59,6 +61,7 @@ class _Memory(NamedTuple):
     """What goes on from stage to stage."""
 
     kick: Impulse
+    coast: tuple[Field, Field, jax.Array]  # what it adds to accelerations and rates of the stages, and what `coasts`
     done: _Done
 
 
@@ -68,14 +71,17 @@ def begin(
     """The first stage."""
     del state
     kick = apply_impulses(model, config, dt, start, status, known and known.before)
-    done = _before(model, impulse.after(start, kick), kick, len(scheme.A))
-    return _leg(model, scheme, dt, start, _Memory(kick, done), jnp.zeros((), jnp.int32))
+    table, kicked = _table(scheme, start.q.dtype), impulse.after(start, kick)
+    coast = coasting(model, kicked, dt, table.nodes)
+    added = less_dirk(coast, table.A, table.gamma)
+    done = _before(model, kicked, kick, len(scheme.A))
+    return _leg(model, scheme, dt, start, _Memory(kick, (*added, coast.angles), done), jnp.zeros((), jnp.int32))
 
 
 def _leg(model: Model, scheme: Dirk, dt, start: StepStart, memory: _Memory, i: jax.Array) -> Leg:
-    kick, done = memory
+    kick, coast, done = memory
     table = _table(scheme, start.q.dtype)
-    eq = _equation(table, dt, impulse.after(start, kick), i, done)
+    eq = _equation(table, dt, impulse.after(start, kick), i, coast, done)
     direction = predictor.after_last_stage(model, (table.nodes[i] - table.last[i]) * dt, done.z, done.v, done.a)
     return Leg(eq, direction, done.outcome.status, memory, i)
 
@@ -90,10 +96,10 @@ def more(
     model: Model, scheme: Dirk, config: SolverConfig, start: StepStart, leg: Leg, found: continuation.State
 ) -> Leg:
     """The next stage; after the last one there is nothing to be solved in it."""
-    kick, done = leg.memory
+    kick, coast, done = leg.memory
     table, stage = _table(scheme, start.q.dtype), problem(model, scheme, config, start, leg)
     done = _after_stage(stage, table, leg.index, done, found)
-    return _leg(model, scheme, leg.eq.dt, start, _Memory(kick, done), leg.index + 1)
+    return _leg(model, scheme, leg.eq.dt, start, _Memory(kick, coast, done), leg.index + 1)
 
 
 def end(
@@ -107,8 +113,8 @@ def end(
 ) -> StepResult:
     """After the last stage, or one that failed; found: None where it has been noted."""
     del known
-    kick, done = (leg if found is None else more(model, scheme, config, start, leg, found)).memory
-    out, st = done.outcome, equation.stages(model, start, done.roots[-1])
+    kick, _, done = (leg if found is None else more(model, scheme, config, start, leg, found)).memory
+    out, st = done.outcome, stages(model, start, done.roots[-1])
     status = jnp.where(out.status == lm.RUNNING, jnp.int8(Status.CONVERGED), out.status)
     return out._replace(status=status, roots=Roots(kick.root, done.roots), stages=st)
 
@@ -133,12 +139,12 @@ def _before(model: Model, s: StepStart, kick: Impulse, n: int) -> _Done:
     return _Done(fields, fields, identity, s.v, jnp.zeros_like(s.v), roots, none)
 
 
-def _equation(table: _Table, dt, start: StepStart, i, done: _Done) -> StageEquation:
+def _equation(table: _Table, dt, start: StepStart, i, coast, done: _Done) -> StageEquation:
     """Stage i minimises ‖T(q_i) − X‖²_M/2γ²dt² + Q, sums over j < i:
 
-    X = T_k + dt Σ a_ij V_j + γ dt V_p,  V_p = V_k + dt Σ a_ij A_j.
+    X = T_k + dt Σ a_ij V_j + γ dt V_p,  V_p = V_k + dt Σ a_ij A_j, and what is known of coasting (stage/coasting.py).
     """
-    gamma = table.gamma
+    gamma, (accel, rate, coasts) = table.gamma, coast
     V = jax.tree.map(lambda x: jnp.tensordot(table.A[i], x, axes=1), done.rates)
     W = jax.tree.map(lambda x: jnp.tensordot(table.A[i], x, axes=1), done.accelerations)
     return StageEquation(
@@ -149,9 +155,10 @@ def _equation(table: _Table, dt, start: StepStart, i, done: _Done) -> StageEquat
         accel=(
             None,
             jax.tree.map(lambda v, v_k: -(v + gamma * dt * v_k)[None] / gamma**2, V, start.V),
-            jax.tree.map(lambda w: -w[None] / gamma, W),
+            jax.tree.map(lambda w, x: -w[None] / gamma + x[i][None], W, accel),
         ),
-        rate=(None, jax.tree.map(lambda v: -v[None] / gamma, V)),
+        rate=(None, jax.tree.map(lambda v: -v[None] / gamma, V), jax.tree.map(lambda x: x[i][None], rate)),
+        coasts=coasts,
     )
 
 
@@ -159,7 +166,7 @@ def _after_stage(problem: StageProblem, table: _Table, i, done: _Done, found: co
     """Note the rate and the acceleration of stage i, which has been solved, for those that follow."""
     model, start, eq, config, dt = problem.model, problem.start, problem.eq, problem.config, problem.eq.dt
     stage = root(problem, found.attempt.x, found.status == Status.CONVERGED)
-    st, z = equation.stages(model, start, stage), stage[0]
+    st, z = stages(model, start, stage), stage[0]
     v, f, mass = equation.end_velocity(model, start, eq, st)
     a = _acceleration(model, table.gamma * dt, start, eq, st, v, mass)
     rate = Field(transforms.velocity_field(model, f, v), joint_field.rate(model, v, z))
@@ -175,7 +182,7 @@ def _after_stage(problem: StageProblem, table: _Table, i, done: _Done, found: co
 
 
 def _acceleration(
-    model: Model, gamma_dt, start: StepStart, eq: StageEquation, st: equation.StageFields, v: jax.Array, mass: Operator
+    model: Model, gamma_dt, start: StepStart, eq: StageEquation, st: StageFields, v: jax.Array, mass: Operator
 ) -> jax.Array:
     """The joint acceleration (nv,) at the projected rates v: M a = τ(v) − <∂T/∂q, Γ M>.
 

@@ -14,12 +14,13 @@ import jax.numpy as jnp
 from pbad_jax.atom import operator
 from pbad_jax.dynamics.instant import generalised_force
 from pbad_jax.errors import Status
-from pbad_jax.forces.force import acting
 from pbad_jax.kinematics import joint_field, transforms
 from pbad_jax.kinematics.joint_field import Field
+from pbad_jax.laws.force import acting
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import radau
 from pbad_jax.stage import equation, predictor
+from pbad_jax.stage.fields import stages
 from pbad_jax.stage.problem import SolverConfig, StageProblem, solve
 from pbad_jax.stage.start import StepStart
 from pbad_jax.stage.work import counted, impulse_work
@@ -49,7 +50,7 @@ def apply_impulses(model: Model, config: SolverConfig, dt, start: StepStart, sta
     eq = equation.collocation(model, scheme, dt, start, None)
     newton, direction = config._replace(method="lm", objective="root"), predictor.straight(eq.nodes, dt, start.v)
     found, z = solve(StageProblem(model, start, eq, direction, newton, scheme.C), status, known)
-    st = equation.stages(model, start, z)
+    st = stages(model, start, z)
     load = equation.end_load(model, start, eq.nodes[-1], st, dt)
     force = generalised_force(model, start.frames, load, recurrence=config.recurrence)
     v = start.v + dt * operator.solve(model, start.mass, force)

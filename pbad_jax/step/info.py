@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import Status, StepError
-from pbad_jax.forces.force import name_of
+from pbad_jax.laws.force import name_of
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.model.model import Model, Topology
 from pbad_jax.stage.result import Figures, none_solved
@@ -34,6 +34,9 @@ class StepInfo:
             solver; `dofs[worst]` is its joint.
         grad_ok: whether derivatives pass through this step: it converged in one piece, and where `condition` is known,
             that leaves three digits of them.
+        error: the local error of q over the step, its largest coordinate: rad, and m over the model's typical length
+            (or over the way it falls in a step, if that is more); of a step in parts the sum of theirs. An estimate,
+            for radau(1) and radau(2) (docs/schemes.md); NaN for other schemes, and where a step failed.
         work: (..., nforces) J that each force did, or None; see Options.account.
         numerical_work: J, the change of kinetic energy that no force explains; negative where the scheme dissipates.
         condition: of the Newton matrix at the solution in the metric of the mass matrix, an estimate from below; the
@@ -56,6 +59,7 @@ class StepInfo:
     substeps: jax.Array
     worst: jax.Array
     grad_ok: jax.Array
+    error: jax.Array
     work: jax.Array | None = None
     numerical_work: jax.Array | None = None
     condition: jax.Array | None = None
@@ -120,6 +124,8 @@ class StepInfo:
             iterations, residual = np.asarray(self.iterations)[solved], np.asarray(self.residual)[solved]
             parts.append(f"iterations {iterations.mean():.1f} (most {iterations.max()})")
             parts.append(f"residual ≤ {residual.max():.1g}")
+            error = np.asarray(self.error)[solved]
+            parts += [f"error about {error.max():.1g} at most"] if np.isfinite(error).all() else []
         divided = np.asarray(self.substeps) > 1
         if divided.any():
             parts.append(f"{int(divided.sum())} divided into up to {int(np.asarray(self.substeps).max())} substeps")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from pbad_jax.checks import integer, step_size
 from pbad_jax.dynamics.instant import coupling
 from pbad_jax.errors import OptionError
-from pbad_jax.forces.force import acting, is_conservative, name_of
+from pbad_jax.laws.force import acting, is_conservative, name_of
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import NAMES, AnyScheme, radau
 from pbad_jax.stage.problem import SolverConfig

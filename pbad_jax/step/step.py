@@ -28,7 +28,7 @@ from pbad_jax.stage.start import StepStart, step_start
 from pbad_jax.stage.work import exact_where_known
 from pbad_jax.step import collocation, dirk, history, still, substeps, variational
 from pbad_jax.step.info import StepInfo, has_gradient, reported
-from pbad_jax.step.leg import Leg, Method
+from pbad_jax.step.method import Leg, Method
 from pbad_jax.step.options import Options, check_options, resolve, scheme_of
 
 
@@ -177,13 +177,14 @@ def finish(
         work = exact_where_known(model, state, after, jnp.where(good, found.work, 0.0), s.start.control)
         gained = energy.kinetic_energy(model, after) - energy.kinetic_energy(model, state)
         numerical = gained - jnp.sum(work)
+    error = jnp.where(good, found.figures.error, jnp.nan)
     info = StepInfo(
         status=status,
         substeps=jnp.ones((), jnp.int32),
         grad_ok=has_gradient(status, found.figures.condition),
         work=work,
         numerical_work=numerical,
-        **reported(model, found.figures, config.condition),
+        **reported(model, found.figures._replace(error=error), config.condition),
     )
     return after, info
 

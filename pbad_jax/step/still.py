@@ -12,7 +12,7 @@ from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage.problem import SolverConfig
 from pbad_jax.stage.result import StepResult, none_solved
 from pbad_jax.stage.start import StepStart
-from pbad_jax.step.leg import Leg, Method
+from pbad_jax.step.method import Leg, Method
 
 
 class Solved(NamedTuple):

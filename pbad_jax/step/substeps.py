@@ -153,6 +153,7 @@ def outcome(state: State, dt: jax.Array, p: Parts) -> tuple[State, StepInfo]:
         status=status,
         substeps=jnp.maximum(p.info.substeps, 1),
         grad_ok=p.info.grad_ok & whole,
+        error=jnp.where(complete, p.info.error, jnp.nan),
         reached=jnp.where(p.tries > 1, p.done / FINEST, p.info.reached).astype(dt.dtype),
     )
     return after, info
@@ -167,6 +168,7 @@ def _together(done: StepInfo, part: StepInfo) -> StepInfo:
     return dataclasses.replace(
         part,
         iterations=done.iterations + part.iterations,
+        error=done.error + jnp.where(part.status == Status.CONVERGED, part.error, 0.0),
         substeps=done.substeps + jnp.where(part.status == Status.CONVERGED, 1, 0).astype(jnp.int32),
         work=both(jnp.add, done.work, part.work),
         numerical_work=both(jnp.add, done.numerical_work, part.numerical_work),

@@ -8,24 +8,25 @@ import jax.numpy as jnp
 from pbad_jax.atom import operator
 from pbad_jax.dynamics.instant import damped, damping_of, generalised_force
 from pbad_jax.errors import Status
-from pbad_jax.forces.force import total_load
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
+from pbad_jax.laws.force import total_load
 from pbad_jax.math.small import matmul
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.schemes import Variational
 from pbad_jax.solver import continuation
-from pbad_jax.stage import equation, predictor
+from pbad_jax.stage import predictor
+from pbad_jax.stage.fields import stages
 from pbad_jax.stage.problem import SolverConfig, StageProblem, root
 from pbad_jax.stage.result import Roots, StepResult, step_result
 from pbad_jax.stage.start import StepStart, instant_at
 from pbad_jax.stage.work import counted, power
 from pbad_jax.step import impulse
 from pbad_jax.step.impulse import apply_impulses
-from pbad_jax.step.leg import Leg, Method
+from pbad_jax.step.method import Leg, Method
 
 OWN_ERROR = 1.0  # of the energy at stake in a step, what it may add: 0.8 at the end of its stability, ω dt = 2
 
@@ -40,18 +41,19 @@ class MomentumEquation(NamedTuple):
 
     has_branches = True
     takes_guide = False
+    coasts = None
 
     def evaluate(self, model: Model, start: StepStart, z: jax.Array, h, guide: None = None):
         """(nv,) of p_k = ..., times h dt, and z, which its matrix is made of."""
         del guide
-        delta = jax.tree.map(lambda x: x[0], equation.stages(model, start, z).delta)
+        delta = jax.tree.map(lambda x: x[0], stages(model, start, z).delta)
         known = h * self.dt * self.momentum + 0.5 * (h * self.dt) ** 2 * self.tau
         identity = manifold.identity_increment(model)
         return _tested_at(model, start.frames, identity, delta, start.recurrence) - known, z
 
     def matrix(self, model: Model, start: StepStart, z: jax.Array) -> jax.Array:
         """Of the residual's derivative by z ⊕ δ, (nv,nv)."""
-        f = jax.tree.map(lambda x: x[0], equation.stages(model, start, z).frames)
+        f = jax.tree.map(lambda x: x[0], stages(model, start, z).frames)
         mixed = operator.RECURRENCES[start.recurrence].mixed_hess(model, start.frames, f)
         return mixed + _joint_matrix(model, z)
 
@@ -90,7 +92,7 @@ def end(
     solved, kick = problem(model, scheme, config, start, leg), leg.memory
     start, dt, recurrence = solved.start, leg.eq.dt, config.recurrence
     z = root(solved, found.attempt.x, found.status == Status.CONVERGED)
-    st = equation.stages(model, start, z)
+    st = stages(model, start, z)
     delta, f = jax.tree.map(lambda x: x[0], (st.delta, st.frames))
     mass = operator.mass(model, f, recurrence)
     free = operator.solve(model, mass, _tested_at(model, f, z[0], delta, recurrence) / dt)

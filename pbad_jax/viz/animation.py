@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from pbad_jax.io.files import written_whole
 from pbad_jax.math.rotations import z_to
 from pbad_jax.model.model import Model
+from pbad_jax.storage.files import written_whole
 from pbad_jax.viz.needs import need
 from pbad_jax.viz.shapes import rotations
 from pbad_jax.viz.stage import FIELD_OF_VIEW, Group, Look, Plane, Stage, camera_of, stage_of

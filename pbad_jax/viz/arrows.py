@@ -8,11 +8,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from pbad_jax.dynamics.center_of_mass import center_of_mass, total_mass
-from pbad_jax.dynamics.touch import contact_forces
 from pbad_jax.errors import OptionError, StateError
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import make_state
+from pbad_jax.sensing.center_of_mass import center_of_mass, total_mass
+from pbad_jax.sensing.touch import contact_forces
 from pbad_jax.viz.frames import CHUNK, Frames
 from pbad_jax.viz.shapes import Shape, outermost, rotations
 

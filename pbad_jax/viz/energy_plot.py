@@ -8,10 +8,10 @@ import numpy as np
 
 from pbad_jax.dynamics.energy import energies_along
 from pbad_jax.errors import OptionError, StateError, Status
-from pbad_jax.io.files import written_whole
 from pbad_jax.model.model import Model
 from pbad_jax.rollouts.states import check_trajectory
 from pbad_jax.step.info import StepInfo
+from pbad_jax.storage.files import written_whole
 from pbad_jax.viz.needs import need
 
 

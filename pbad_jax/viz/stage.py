@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from pbad_jax.contact.world import Contact
 from pbad_jax.errors import OptionError
-from pbad_jax.forces.surfaces import Plane as HalfSpace
-from pbad_jax.forces.world_contact import Contact
+from pbad_jax.geometry.surfaces import Plane as HalfSpace
 from pbad_jax.math.rotations import z_to
 from pbad_jax.model.model import Model
 from pbad_jax.viz.arrows import SHOWN, Arrows, arrows_of

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from pbad_jax.errors import OptionError
-from pbad_jax.io.files import written_whole
 from pbad_jax.model.model import Model
+from pbad_jax.storage.files import written_whole
 from pbad_jax.viz.needs import need
 from pbad_jax.viz.raster import pictures
 from pbad_jax.viz.stage import Look, Stage, stage_of

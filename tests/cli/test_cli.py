@@ -49,6 +49,7 @@ def test_summary(capsys, tmp_path, monkeypatch):
     assert rows["steps"] == "5 of 0.02 s with radau2, 0.1 s in all"
     assert rows["failed"] == "none"
     assert re.fullmatch(r"\d+\.\d\d a step, at most \d+", rows["iterations"])
+    assert re.fullmatch(r"about \S+ a step, at most \S+: rad, or m over the model's length", rows["error"])
     assert re.fullmatch(r".* J to .* J, change .* J, .* of the largest kinetic energy", rows["energy"])
     assert re.fullmatch(r".* s, .* simulated seconds a second; compiling took .* s", rows["wall time"])
     assert "compiling 5 steps of radau2 ... " in err

@@ -10,7 +10,7 @@ import pytest
 from helpers import DTYPE, part
 
 import pbad_jax as pbad
-from pbad_jax.envs import Moment, Params, Task
+from pbad_jax.envs import Params, Task, Transition
 
 pytestmark = pytest.mark.float64
 
@@ -222,7 +222,7 @@ def changed(**more) -> Task:
     return dataclasses.replace(task(), **more)
 
 
-def grows(m: Moment):
+def grows(m: Transition):
     return m.sim.q if m.before is m.sim else jnp.concatenate([m.sim.q, m.sim.v])
 
 

@@ -13,7 +13,7 @@ from four_legs import four_legs
 from helpers import DTYPE
 
 import pbad_jax as pbad
-from pbad_jax.envs import TASKS, Moment, sensors
+from pbad_jax.envs import TASKS, Transition, sensors
 from pbad_jax.envs.randomise import randomised
 from pbad_jax.envs.state import Params
 from pbad_jax.envs.task import control_range
@@ -47,21 +47,21 @@ def looked_at(name: str):
     """What our task says of a moment: jitted, without a step."""
     task = env(name).task
 
-    def told(m: Moment):
+    def told(m: Transition):
         reward = task.reward(m)
         return task.observe(m), reward if isinstance(reward, tuple) else (reward, {}), task.terminated(m)
 
     return jax.jit(told)
 
 
-def moment(name: str, before, after, action) -> Moment:
+def moment(name: str, before, after, action) -> Transition:
     """From (q, v) to (q, v) under an action."""
     e, rest = env(name), jnp.zeros(env(name).task.model.nv)
     states = [
         pbad.make_state(e.task.model, pbad.retract(e.task.model, jnp.asarray(q), rest), v) for q, v in (before, after)
     ]
     action = jnp.asarray(action)
-    return Moment(e.task.model, *states, action, e.task.control(e.task.model, action), jnp.asarray(e.dt), None)
+    return Transition(e.task.model, *states, action, e.task.control(e.task.model, action), jnp.asarray(e.dt), None)
 
 
 def random_states(name: str, n: int, seed: int = 0):
@@ -130,7 +130,7 @@ def test_contact_of_every_kind_is_sensed_and_randomised():
     state, none = pbad.make_state(model), jnp.zeros(0, DTYPE)
     for force, pair in zip(apart, pairs):
         own = pbad.with_forces(model, force)
-        now = Moment(own, state, state, none, none, jnp.ones((), DTYPE), None)
+        now = Transition(own, state, state, none, none, jnp.ones((), DTYPE), None)
         wrench = np.asarray(jax.jit(sensors.contact_forces)(now))
         touched = [model.body_names.index(n) for n in pair]
         assert (np.linalg.norm(wrench[touched, 3:], axis=1) > 1.0).all(), pair
@@ -237,7 +237,7 @@ def test_starts(name):
     np.testing.assert_array_equal(a.obs, b.obs)
     assert a.obs.shape == (8, e.observation_size) and np.isfinite(a.obs).all() and np.ptp(a.obs, axis=0).max() > 0
     assert not np.any(a.done) and not np.any(a.reward)
-    ended = jax.vmap(lambda s: e.task.terminated(Moment(e.task.model, s, s, 0.0, 0.0, 1.0, None)))(a.sim)
+    ended = jax.vmap(lambda s: e.task.terminated(Transition(e.task.model, s, s, 0.0, 0.0, 1.0, None)))(a.sim)
     assert not np.any(ended)
 
 
@@ -276,7 +276,7 @@ def test_quadruped():
     sim = [turned] * 2
     sim[1] = pbad.make_state(model, turned.q, jnp.zeros(10).at[1].set(0.7))  # to the north, which is forward
     told = [
-        task.reward(Moment(model, sim[1], sim[1], jnp.zeros(4), jnp.zeros(4), e.dt, jnp.asarray(goal)))[1]
+        task.reward(Transition(model, sim[1], sim[1], jnp.zeros(4), jnp.zeros(4), e.dt, jnp.asarray(goal)))[1]
         for goal in ([0.7, 0, 0], [0, 0.7, 0])
     ]
     assert told[0]["reward_velocity"] > 0.999 and told[1]["reward_velocity"] < 0.1

@@ -113,7 +113,7 @@ def test_equals_the_lanes_own_rollouts(make, scheme):
 def test_hard_steps_are_made_in_parts():
     """By iterations as step by step; and a step that fails in parts too keeps its lane where it was."""
     start, u = states(16), controls(16)
-    parts = dataclasses.replace(options(on_failure="substep"), max_iterations=4)
+    parts = dataclasses.replace(options("radau2", on_failure="substep"), max_iterations=2)
     (path, info), (other, steps) = (
         pbad.rollout_batch(pendulum(), start, u, options=parts, schedule=by) for by in ("iteration", "step")
     )

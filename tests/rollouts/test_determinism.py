@@ -68,7 +68,7 @@ def test_the_same_bits_again(batched):
 @pytest.mark.slow
 def test_another_dt_and_other_numbers_of_steps_compile_nothing():
     """One program for every dt, mass and number of steps, of rollouts and of a batch, and its steps are those of dt."""
-    from pbad_jax.rollouts import batch, explicit, in_room
+    from pbad_jax.rollouts import batch, explicit, padded
 
     hinge = [pbad.Joint("hinge", (1, 0, 0), name="hip")]
     body = pbad.Body("b", 1.0, (0, 0, -1), np.eye(3) / 9, joints=hinge)
@@ -90,17 +90,17 @@ def test_another_dt_and_other_numbers_of_steps_compile_nothing():
         np.testing.assert_allclose(many.time[1], alone.time, rtol=1e-6)
         np.testing.assert_allclose(many.q[0], alone.q, atol=1e-5)
         np.testing.assert_allclose(traced.q, alone.q, atol=1e-5)
-        steps = in_room.programs(without_dt(how)).steps
+        steps = padded.programs(without_dt(how)).steps
         counts.append([f._cache_size() for f in (steps, batch._rollout, explicit._rollout)])
     assert counts[0] == counts[1] == counts[2]
 
 
 def test_a_progress_bar_goes_through_the_same_steps(monkeypatch):
     """It looks at pieces of a rollout, whose lengths follow the time they take."""
-    from pbad_jax.rollouts import in_room
+    from pbad_jax.rollouts import padded
 
     seen, model = [], pbad.chain(1, joint="hinge")
-    monkeypatch.setattr(in_room.report_progress, "show", lambda done, n, began: seen.append((done, n)))
+    monkeypatch.setattr(padded.report_progress, "show", lambda done, n, began: seen.append((done, n)))
     state, how = pbad.make_state(model, [1.0]), pbad.Options(dt=0.05, scheme="radau1")
     told, _ = pbad.rollout(model, state, n_steps=100, options=how, progress=True)
     quiet, _ = pbad.rollout(model, state, n_steps=100, options=how, progress=False)

@@ -12,7 +12,7 @@ from toy_problem import Toy, iterate, metric_of, solve
 from toy_problem import toy as problem_of
 
 from pbad_jax.errors import Status
-from pbad_jax.forces.regularised import no_sliding, primal_dual_coulomb, smooth_coulomb
+from pbad_jax.laws.smoothing import no_sliding, primal_dual_coulomb, smooth_coulomb
 from pbad_jax.math import rotations
 from pbad_jax.solver import levenberg_marquardt as lm
 

@@ -5,6 +5,7 @@ accelerations of the continuous system are judged by MuJoCo, from the same numbe
 """
 
 import dataclasses
+import functools
 import itertools
 
 import jax
@@ -37,8 +38,10 @@ from stage_cases import SCHEMES, ball_slices, draw, library, retracted
 import pbad_jax as pbad
 from pbad_jax.atom import operator
 from pbad_jax.forces import BallSpring, actuators, is_actuator, name_of
-from pbad_jax.forces.force import instant, total_load
 from pbad_jax.kinematics import manifold, transforms
+from pbad_jax.laws.force import instant, total_load
+from pbad_jax.stage.coasting import coasting
+from pbad_jax.stage.start import step_start
 
 
 def at_rest(model, q, v, u):
@@ -86,8 +89,11 @@ def spring_torque(rest, p, stiffness):
     return -jax.grad(energy)(jnp.zeros(3, p.dtype))
 
 
-def dense_residual(model, scheme, dt, q_k, v, q_h, q_stages, control):
-    """dt² r_i = <∂T(q_i), A_i> + armature a_i − dt² τ_i in numpy, with T and ∂T by autodiff (helpers); (m,nv)."""
+def dense_residual(model, scheme, dt, q_k, v, q_h, q_stages, control, coast=None):
+    """dt² r_i = <∂T(q_i), A_i> + armature a_i − dt² τ_i in numpy, with T and ∂T by autodiff (helpers); (m,nv).
+
+    coast: of `coasting` (test_coasting.py), what the table has to say about T − w T_c instead of T.
+    """
     jets = [[np.asarray(x, float) for x in dense_jet(model, q)[:2]] for q in (q_k, q_h, *q_stages)]
     (T_k, dT_k), (T_h, _) = jets[:2]
     M, armature = np.asarray(model.second_moment, float), np.asarray(model.armature, float)
@@ -103,24 +109,31 @@ def dense_residual(model, scheme, dt, q_k, v, q_h, q_stages, control):
     out = []
     for i, q_i in enumerate(q_stages):
         field = sum(scheme.C[i][j] * (jet[0] - T_k) for j, jet in enumerate(jets[2:]))
+        if coast is not None:
+            field = field + less_table(scheme.C[i], scheme.e[i], coast.accel.T[i], coast.delta.T, coast.begun.T)
         field = (field + scheme.e[i] * dt * dT_k @ v + history[0][i] * (T_h - T_k)) @ M + dt**2 * gravity
 
-        def table(weights, h, e, i=i):
+        def table(weights, h, e, exact, i=i):
             """The scheme's table on the joint coordinates; a ball's rotation matrix projected on its tangent."""
+            beyond = 0 * exact if coast is None else less_table(weights, e, exact, coast.delta.joint, coast.begun.joint)
+            balls = beyond[len(scalar_pairs(model)) :].reshape(-1, 3, 3)
             value = np.zeros(model.nv)
             for x, y in scalar_pairs(model):
                 value[y] = sum(w * (q[x] - q_k[x]) for w, q in zip(weights, q_stages)) + h * (q_h[x] - q_k[x])
                 value[y] += e * dt * v[y]
-            for x, y in ball_slices(model):
+            for ball, (x, y) in enumerate(ball_slices(model)):
                 R_k = textbook_rotation(q_k[x : x + 4])
                 relative = [R_k.T @ textbook_rotation(q[x : x + 4]) for q in (*q_stages, q_h)]
                 total = sum(w * (R - np.eye(3)) for w, R in zip([*weights, h], relative))
-                total = total + e * dt * np.cross(np.eye(3), v[y : y + 3])
+                total = total + e * dt * np.cross(np.eye(3), v[y : y + 3]) + balls[ball]
                 for k, unit in enumerate(np.eye(3)):  # ½ <R_i [e_k], Φ>
                     value[y + k] = 0.5 * np.sum(relative[i] @ np.cross(np.eye(3), unit) * total)
             return value
 
-        rate = table(scheme.D[i], history[1][i], 0.0) / dt
+        exact = [np.zeros(len(scalar_pairs(model)) + 9 * len(ball_slices(model)))] * 2
+        if coast is not None:
+            exact = coast.rate.joint[i], coast.accel.joint[i]
+        rate = table(scheme.D[i], history[1][i], 0.0, exact[0]) / dt
         tau = -np.asarray(dampers.coefficient, float) * rate
         for x, y in scalar_pairs(model):
             tau[y] -= stiffness[y] * (q_i[x] - rest[x])
@@ -133,9 +146,14 @@ def dense_residual(model, scheme, dt, q_k, v, q_h, q_stages, control):
                 g, b = float(law.gear[k]), np.asarray(law.bias[k], float)
                 force = float(law.gain[k] * control[k]) + b[0] + b[1] * g * q_i[x] + b[2] * g * rate[y]
                 tau[y] += g * force
-        accel = table(scheme.C[i], history[0][i], scheme.e[i])
+        accel = table(scheme.C[i], history[0][i], scheme.e[i], exact[1])
         out.append(np.einsum("lijx,lij->x", jets[2 + i][1], field) - dt**2 * tau + armature * accel)
     return np.stack(out)
+
+
+def less_table(weights, e, exact, delta, begun):
+    """What a motion has beyond what a table's row makes of it."""
+    return exact - sum(w * x for w, x in zip(weights, delta)) - e * begun
 
 
 def stiffness_and_rest(model) -> tuple[np.ndarray, np.ndarray]:
@@ -159,7 +177,14 @@ def textbook_rotation(p):
 
 def dense(model, scheme, dt, q, v, q_h, z, control):
     q_stages = [composed(model, q, z_i) for z_i in z]
-    return dense_residual(model, scheme, float(dt), q, v, q_h, q_stages, control)
+    coast = None if scheme.has_history else jax.tree.map(np.asarray, coasting_of(model, scheme.nodes, q, v, dt))
+    return dense_residual(model, scheme, float(dt), q, v, q_h, q_stages, control, coast)
+
+
+@functools.partial(jax.jit, static_argnames="nodes")
+def coasting_of(model, nodes, q, v, dt):
+    start = step_start(model, pbad.make_state(model, q, v), jnp.zeros(model.nu, model.dtype))
+    return coasting(model, start, dt, jnp.asarray(nodes, model.dtype))
 
 
 composed = jax.jit(manifold.compose_increment)

@@ -263,7 +263,7 @@ def test_float32_follows_float64():
 @pytest.mark.float64
 @pytest.mark.parametrize("scheme", ["radau1", "radau2", thorough("dirk2")])
 def test_a_fast_rotor_is_never_sent_backwards(scheme):
-    """At v rad a step radau(1) has the root atan v; from 2.75 on Newton finds atan v + π, an energy maximum."""
+    """At v rad a step radau(1) has the roots v, v + π, an energy maximum, and both of them whole turns away."""
     body = pbad.Body("rod", 1.0, com=(0, 0, -0.5), inertia=0.1 * np.eye(3), joints=[pbad.Joint("hinge", (1, 0, 0))])
     model = pbad.build_model([body], gravity=(0, 0, 0))
     speeds = np.arange(0.25, 6.2, 0.25)  # from a turn a step on, the count of turns is a guess
@@ -272,9 +272,8 @@ def test_a_fast_rotor_is_never_sent_backwards(scheme):
         lanes = jax.vmap(lambda v, step=step: step(model, pbad.make_state(model, [0.0], v[None])))
         states, info = jax.jit(lanes)(speeds)
         assert np.all(info.status == pbad.Status.CONVERGED)
-        assert np.all(states.v > 0) and np.all(states.v[:, 0] < speeds)
-        if scheme == "radau1":
-            np.testing.assert_allclose(states.q[:, 0], np.arctan(speeds), atol=1e-9)
+        np.testing.assert_allclose(states.v[:, 0], speeds, rtol=1e-9)
+        np.testing.assert_allclose(states.q[:, 0], speeds, rtol=1e-9)
 
 
 @pytest.mark.slow
@@ -289,7 +288,7 @@ def test_a_rotor_of_many_turns_a_step_is_right_or_refused(scheme):
     states, info = jax.jit(jax.vmap(lambda v: step(model, pbad.make_state(model, [0.0], v[None]))))(speeds)
     q, v, good = np.asarray(states.q[:, 0]), np.asarray(states.v[:, 0]), np.asarray(info.status) == 0
     print(scheme, "converged up to", speeds[good].max(), "rad, turned", q[good].max())
-    assert np.all((v > 0) & (v < speeds) & (q < 1.5 * np.pi) | ~good)
+    assert np.all((np.abs(v - speeds) < 1e-8) & (np.abs(q - speeds) < 1e-8) | ~good)
     assert not np.any(good & ((speeds + v) / 2 >= 2 * np.pi)), "more than a turn a step cannot be counted"
     assert set(np.asarray(info.status)[~good]) <= {pbad.Status.BRANCH, pbad.Status.MAX_ITER, pbad.Status.STALLED}
     if scheme in ("radau1", "radau2"):

@@ -164,9 +164,9 @@ def test_auto_is_the_energy_or_else_the_squares():
 @pytest.mark.float64
 def test_both_solvers_name_the_same_joint():
     """Of a step that fails: the loose joint that flies, not the stiff one that every gradient is about."""
-    joints = {"stiff": pbad.Joint("hinge", name="stiff", stiffness=1e4), "loose": pbad.Joint("hinge", name="loose")}
-    model = pbad.build_model([pbad.Body(k, 1.0, (0, 0, -1), np.eye(3) / 9, joints=[j]) for k, j in joints.items()])
-    state = pbad.make_state(model, v=[0.5, 15.0])
+    stiff, loose = pbad.Joint("hinge", name="stiff", stiffness=1e4), pbad.Joint("hinge", (1, 0, 0), name="loose")
+    model = pbad.build_model([pbad.Body(j.name, 1.0, (0, 0, -1), np.eye(3) / 9, joints=[j]) for j in (stiff, loose)])
+    state = pbad.make_state(model, v=[0.1, 15.0])
     for solver in ("lm", "lbfgs"):
         _, info = stepped(pbad.Options(dt=0.1, scheme="radau1", solver=solver, max_iterations=1), model, state)
         assert info.status == S.MAX_ITER and info.dofs[int(info.worst)] == "loose", (solver, info)

@@ -22,6 +22,7 @@ from pbad_jax.dynamics.instant import acceleration_field
 from pbad_jax.errors import StepError
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.stage import equation, problem
+from pbad_jax.stage.fields import stages
 from pbad_jax.stage.start import step_start
 
 S = pbad.Status
@@ -41,6 +42,7 @@ def hand_made(status, **others):
         "substeps": full(1),
         "worst": full(2),
         "grad_ok": status == S.CONVERGED,
+        "error": np.full(np.shape(status), 3e-4),
         "dofs": ("hip", "hip", "knee"),
         "forces": ("Gravity",),
         **others,
@@ -110,9 +112,10 @@ def test_repr():
     text = repr(hand_made([[0, 0, 0], [0, S.STALLED, S.FROZEN]], substeps=np.array([[1, 1, 8], [1, 1, 1]])))
     for word in (
         "6 steps in 2 lanes", "4 CONVERGED", "1 STALLED", "1 FROZEN", "iterations 3.0", "residual ≤ 2e-13",
-        "1 divided into up to 8 substeps", "lane 1, step 1", "'knee'",
+        "error about 0.0003 at most", "1 divided into up to 8 substeps", "lane 1, step 1", "'knee'",
     ):  # fmt: skip
         assert word in text, (word, text)
+    assert "error" not in repr(hand_made([0, 0], error=np.full(2, np.nan)))
     assert "first failure" not in repr(hand_made([0, 0]))
     assert "lanes" not in repr(hand_made([0, 0]))
     assert "1 steps" in repr(hand_made(0)) and "CONVERGED" in repr(hand_made(0))
@@ -140,7 +143,7 @@ def test_is_a_pytree():
     np.testing.assert_array_equal(stacked[0].status, info.status)
     np.testing.assert_array_equal(stacked[1], [False, True])
     leaves, structure = jax.tree.flatten(info)
-    assert len(leaves) == 8 and jax.tree.unflatten(structure, leaves).dofs == info.dofs
+    assert len(leaves) == 9 and jax.tree.unflatten(structure, leaves).dofs == info.dofs
 
 
 # --- no silent failures --------------------------------------------------------------------------------------
@@ -245,7 +248,7 @@ def equations(options, before, after, stiffness, u):
         if options.scheme.m == 2:
             z = jnp.concatenate([manifold.increment_between(model, before.q, after.history)[None], z])
         r, J = residual_and_matrix(model, s, eq, z)
-        st = equation.stages(model, s, z)
+        st = stages(model, s, z)
         return r, J, s.mass, equation.end_velocity(model, s, eq, st)[0], problem.size_of(model, dt)
 
     return jax.vmap(one)(before, after, stiffness, u)
@@ -257,7 +260,7 @@ def last_stage(model, options, s, before, u):
     step = pbad.make_step(dataclasses.replace(options, dt=g * DT, scheme=pbad.radau(1)))
     first, info = step(model, before, u)
     z = manifold.increment_between(model, before.q, first.q)
-    f = jax.tree.map(lambda x: x[0], equation.stages(model, s, z[None]).frames)
+    f = jax.tree.map(lambda x: x[0], stages(model, s, z[None]).frames)
     acceleration = joint_acceleration(model, first.q, first.v, first.time, u)
     V = joint_field.Field(transforms.velocity_field(model, f, first.v), joint_field.rate(model, first.v, z))
     A = acceleration_field(model, f, z, first.v, acceleration)

@@ -15,7 +15,7 @@ from pbad_jax import errors
 
 matplotlib.use("Agg")
 ROOT = pathlib.Path(__file__).parents[2]
-ROOMS = ["pbad_jax", *(f"pbad_jax.{x}" for x in ("control", "envs", "forces", "io", "newton_euler", "viz"))]
+ROOMS = ["pbad_jax", *(f"pbad_jax.{x}" for x in ("control", "envs", "forces", "importers", "newton_euler", "viz"))]
 NOT_RUN = {"show", "use_compilation_cache"}  # one opens a browser, the other changes JAX for every test after it
 pytestmark = pytest.mark.float64
 

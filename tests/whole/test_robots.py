@@ -16,7 +16,7 @@ from robot_files import example_robots, load_quietly, mjcfs, shadow_hand, urdfs
 
 import pbad_jax as pbad
 from pbad_jax.atom import parallel
-from pbad_jax.io import mjcf, safety, urdf
+from pbad_jax.importers import mjcf, safety, urdf
 from pbad_jax.kinematics import transforms
 
 mujoco: Any = importlib.import_module("mujoco")  # neither has types

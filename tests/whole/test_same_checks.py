@@ -13,7 +13,7 @@ from helpers import DTYPE
 import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Joint, Sensor, Site
 
-ROOMS = ["pbad_jax", *(f"pbad_jax.{x}" for x in ("control", "envs", "forces", "io", "newton_euler", "viz"))]
+ROOMS = ["pbad_jax", *(f"pbad_jax.{x}" for x in ("control", "envs", "forces", "importers", "newton_euler", "viz"))]
 STATES = {"state", "states"}
 ROWS = {"q": 2, "q_a": 2, "q_b": 2, "v": 2, "delta": 2, "control": 1, "acceleration": 2, "activation": 1}
 MOTIONS = {"trajectory", "traj", "motion"}

@@ -1,0 +1,1 @@
+"""What a force is, and the laws along lengths: springs, dampers, dry friction, limits, actuators; wrenches, fluids."""

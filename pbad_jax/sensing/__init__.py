@@ -1,0 +1,1 @@
+"""What a controller or a task reads of a state: places, Jacobians, sensors, contact."""

@@ -1,0 +1,30 @@
+"""The stages of a step at one iterate: how far the field of every link has come from q_k, and its frames."""
+
+from typing import NamedTuple
+
+import jax
+
+from pbad_jax.kinematics import joint_field, transforms
+from pbad_jax.kinematics.joint_field import Field
+from pbad_jax.math.small import computed_once
+from pbad_jax.math.spatial import tangent_compose
+from pbad_jax.model.model import Model
+from pbad_jax.stage.start import StepStart
+
+
+class StageFields(NamedTuple):
+    """All stages at one iterate; leading axis m."""
+
+    z: jax.Array  # (m,nq)
+    delta: Field  # from q_k
+    frames: transforms.Frames
+
+
+def stages(model: Model, start: StepStart, z: jax.Array) -> StageFields:
+    """ΔT and frames of the stages at the increments z (m,nq)."""
+    dT = jax.vmap(lambda z_j: transforms.increments(model, start.L, z_j))(z)
+    motion = jax.vmap(lambda z_j: transforms.joint_motion(model, z_j))(z)
+    dT, L = computed_once(dT, start.L[None] + tangent_compose(start.L, motion))
+    f = jax.vmap(lambda T, L_j: transforms.with_screws(model, T, L_j))(start.frames.T[None] + dT, L)
+    delta = Field(dT, jax.vmap(lambda z_j: joint_field.difference(model, z_j))(z))
+    return StageFields(z, delta, transforms.Frames(*computed_once(*f)))
