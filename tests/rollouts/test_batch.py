@@ -77,7 +77,7 @@ def test_the_states_along_trajectories_of_one_lane_and_of_many():
     ("make", "scheme"),
     [
         (pendulum, "radau1"),
-        slow(pendulum, "dirk2"),
+        thorough(pendulum, "dirk2"),
         slow(limb, "radau2"),
         thorough(limb, "variational"),
         thorough(limb, "dirk3"),
@@ -170,7 +170,7 @@ def test_sick_lanes_leave_the_others_alone():
     np.testing.assert_array_equal(b[1].status[2], [Status.NONFINITE_INPUT] + (T - 1) * [Status.FROZEN])
 
 
-@pytest.mark.parametrize("scheme", [slow("radau1"), thorough("dirk2")])
+@pytest.mark.parametrize("scheme", [thorough("radau1"), thorough("dirk2")])
 def test_l_bfgs_is_solved_at_a_time(scheme):
     """As step by step, with no iteration between; and a lane of a tile as without the others."""
     start, u = states(6), controls(6)

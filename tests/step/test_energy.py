@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import slow
+from helpers import slow, thorough
 
 import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Joint, Site, forces
@@ -33,7 +33,7 @@ def lanes(model, scheme, q, v, dt, control=None):
     return map(np.asarray, jax.jit(jax.vmap(one))(q, v, dt))
 
 
-@pytest.mark.parametrize("scheme", ["radau1", "radau2", slow("radau3")])
+@pytest.mark.parametrize("scheme", ["radau1", "radau2", thorough("radau3")])
 def test_a_bead_never_climbs_a_hill_by_itself(scheme):
     """Of 2,000 such beads 238 and 164 had gained more than a hundredth, CONVERGED."""
     rng, n = np.random.default_rng(5), 2000
@@ -88,7 +88,7 @@ def refused(model, scheme) -> int:
     return int((~good).sum())
 
 
-@pytest.mark.parametrize("scheme", ["radau2", slow("radau1"), slow("dirk3")])
+@pytest.mark.parametrize("scheme", ["radau2", thorough("radau1"), slow("dirk3")])
 def test_what_drives_does_not_hide_what_nothing_explains(scheme):
     """A step that made 467 J was CONVERGED, once the arm had a motor, with control 0 too."""
     alone, driven = (refused(over_stretched(drives), scheme) for drives in ((), tuple(DRIVES)))
@@ -141,7 +141,7 @@ def test_variational_beyond_its_stability_says_so():
         assert np.abs(traj.q).max() < (4.0 if fine else 1e4)
 
 
-@pytest.mark.parametrize("scheme", ["radau1", "radau2", slow("dirk2"), slow("variational")])
+@pytest.mark.parametrize("scheme", ["radau1", "radau2", slow("dirk2"), thorough("variational")])
 def test_what_stands_on_its_head_may_stand_there(scheme):
     """Upright to the last bit it stays, in steps in which it might have fallen; one that leans goes where it leans."""
     model = pbad.build_model([rod("a", None)])

@@ -56,7 +56,7 @@ def near(ratio, factor: float) -> float:
 
 @pytest.mark.float64
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme, order", [("radau1", 2), ("radau2", 4)])
+@pytest.mark.parametrize("scheme, order", [pytest.param("radau1", 2, marks=pytest.mark.thorough), ("radau2", 4)])
 def test_of_smooth_motion_it_is_the_leading_term(scheme, order):
     """Of a floating tree with a ball, a hinge and a slide: right in small steps, and falling by the scheme's order."""
     model = free_tree()

@@ -292,7 +292,7 @@ def turned_too_far(before, after):
 CASES = [
     slow("radau2", 400, "lm"),
     ("radau1", 1, "lm"),
-    slow("radau1", 400, "lm"),
+    thorough("radau1", 400, "lm"),
     thorough("legendre3", 400, "lm"),
     thorough("dirk2", 400, "lm"),
     thorough("radau2", 1, "lm"),
@@ -619,11 +619,11 @@ def balanced(model, state, options, n):
     ("name", "order"),
     [
         ("radau2", 3),
-        slow("radau1", 1),
-        slow("radau3", 5),
+        thorough("radau1", 1),
+        thorough("radau3", 5),
         slow("dirk2", 2),
-        slow("legendre3", 2),
-        slow("variational", 2),
+        thorough("legendre3", 2),
+        thorough("variational", 2),
     ],
 )
 def test_a_damper_takes_what_it_should(name, order):
@@ -649,7 +649,7 @@ def test_a_damper_takes_what_it_should(name, order):
 
 
 @pytest.mark.float64
-@pytest.mark.parametrize("name", ["radau2", slow("radau1"), slow("radau3")])
+@pytest.mark.parametrize("name", ["radau2", thorough("radau1"), thorough("radau3")])
 def test_radau_makes_no_energy(name):
     """In a conservative system the numerical work of every step is negative, or rounding."""
     model = pbad.chain(2)

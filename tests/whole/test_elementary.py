@@ -20,15 +20,20 @@ import pbad_jax as pbad
 pytestmark = pytest.mark.float64  # both precisions are asked for by name
 
 
+IN_CI = ("radau1", "radau2", "dirk2", "legendre3", "variational")
+
+
 def grid(quick) -> list:
-    """Every scheme, solver and precision; `quick` ones are not slow."""
+    """Every scheme, solver and precision; `quick` ones are not slow, and CI has time for IN_CI."""
     out = []
     for scheme in ORDER:
         ways = [("lm", "dense")] + [("lm", "tree")] * (scheme.startswith("dirk") or scheme in ("radau1", "legendre2"))
         ways += [("lbfgs", "dense")] * (scheme in ("radau1", "radau2", "dirk3"))
         for solver, linear in ways:
             for dtype in ("float64", "float32")[: 1 if solver == "lbfgs" else 2]:  # optax mixes them where x64 is on
-                mark = () if (scheme, solver, linear, dtype) in quick else pytest.mark.slow
+                kept = scheme in IN_CI and (dtype == "float64" or scheme == "radau2")
+                mark = pytest.mark.slow if kept else pytest.mark.thorough
+                mark = () if (scheme, solver, linear, dtype) in quick else mark
                 out.append(pytest.param(scheme, solver, linear, dtype, marks=mark))
     return out
 

@@ -102,9 +102,7 @@ GROUND = {
     "disc": (disc, DISCS, judge_disc, 0.5 * R**2),
 }
 QUICK = {("disc", "radau2", "dense", "float64")}
-SLOW = {("disc", scheme, "dense", "float64") for scheme in ("radau1", "variational")}
-SLOW |= {("disc", "dirk2", "tree", "float64")}
-SLOW |= {(system, "radau2", "dense", "float32") for system in GROUND}
+SLOW = {("disc", scheme, "dense", "float64") for scheme in ("radau1", "dirk2")}
 
 
 @pytest.mark.parametrize("system, scheme, linear, dtype", cells(GROUND, SCHEMES, QUICK, SLOW))

@@ -160,7 +160,7 @@ def chain():
     "name",
     [
         "variational",
-        *(slow("dirk2"), slow("dirk3"), slow("dirk4")),
+        *(thorough("dirk2"), slow("dirk3"), thorough("dirk4")),
         *(thorough("legendre3"), thorough("legendre4"), thorough("legendre5")),
     ],  # test_big_steps has radau
 )
@@ -200,7 +200,7 @@ def branched(base, damping=0.0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("base", ["free", "ball"])
+@pytest.mark.parametrize("base", [thorough("free"), "ball"])
 def test_fine_steps_of_radau_3_are_the_reference(base):
     """Two judges of the continuous system that share nothing but the model agree."""
     model, state, (q, v) = branched(base)
@@ -226,7 +226,7 @@ def test_order_on_a_branched_tree(base, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["dirk2", thorough("dirk4"), thorough("variational"), "radau3"])
+@pytest.mark.parametrize("name", ["dirk2", *map(thorough, ("dirk4", "variational", "radau3"))])
 def test_order_on_a_branched_tree_with_a_damped_ball(name):
     model, state, truth = branched("ball", 0.5)
     check_order(model, state, 1.0, scheme_of(name), SCHEMES[name], truth)
@@ -252,7 +252,7 @@ def momenta(model, state):
 
 @pytest.mark.slow
 @pytest.mark.optimised
-@pytest.mark.parametrize("n", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [10_000, thorough(100_000)])
 def test_variational_keeps_momenta(n):
     model, state = tumbling()
     dt = 0.02
