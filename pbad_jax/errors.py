@@ -153,6 +153,7 @@ class Status(enum.IntEnum):
     NONFINITE_EVAL = 4
     BRANCH = 5
     FROZEN = 6
+    INACCURATE = 7
 
     @property
     def advice(self) -> str:
@@ -175,4 +176,5 @@ _ADVICE = {
         "or turns a joint right round: halve dt."
     ),
     Status.FROZEN: "An earlier step of this lane failed and its last good state is kept: start from a new state.",
+    Status.INACCURATE: "It takes more parts to be as accurate as is asked: raise max_parts or accuracy, or halve dt.",
 }

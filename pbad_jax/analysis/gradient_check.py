@@ -69,8 +69,8 @@ class GradientReport:
 
     @property
     def steps_ok(self) -> bool:
-        """Whether every step converged, in one part."""
-        return bool(np.all(self.info.status == Status.CONVERGED) and np.all(np.asarray(self.info.substeps) == 1))
+        """Whether every step converged and has a derivative."""
+        return bool(np.all(self.info.status == Status.CONVERGED) and np.all(np.asarray(self.info.grad_ok)))
 
     @property
     def ok(self) -> bool:

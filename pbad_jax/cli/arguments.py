@@ -77,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--time", type=float, default=10.0, metavar="S", help="how long, seconds (default 10)")
     add("--scheme", default="radau2", metavar="NAME", help=f"one of {', '.join(NAMES)} (default radau2)")
     add("--tolerance", type=float, metavar="X", help="of a step, as a fraction of the model's size")
+    add("--accuracy", type=float, metavar="X", help="make each step in as many parts as keep its error below, rad")
     add("--max-iterations", type=int, default=60, metavar="N", help="that a step may take (default 60)")
     add("--on-failure", default="substep", metavar="POLICY", help="freeze or substep (default): parts of a failed step")
 
@@ -151,6 +152,7 @@ def options_of(args: argparse.Namespace, model: Model) -> tuple[Options, int]:
         tolerance=args.tolerance,
         max_iterations=args.max_iterations,
         on_failure=args.on_failure,
+        accuracy=args.accuracy,
         account=True,
     )
 

@@ -46,7 +46,8 @@ def print_summary(
     rows += _failures(run, options.dt)
     divided = np.asarray(run.info.substeps) > 1
     if divided.any():
-        rows += [("substeps", f"{divided.sum()} hard steps were made in parts, up to {run.info.substeps.max()}")]
+        which = "hard steps were" if options.accuracy is None else f"steps, {run.info.substeps.mean():.1f} in the mean,"
+        rows += [("substeps", f"{divided.sum()} {which} made in parts, up to {run.info.substeps.max()}")]
 
     # what they took, and where the energy went
     if steps:

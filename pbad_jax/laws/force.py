@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.errors import ModelError
+from pbad_jax.errors import ModelError, OptionError
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import small_sum
 from pbad_jax.model.model import Model, check_model
@@ -464,6 +464,25 @@ def name_of(force: Any) -> str:
 def acts_at(force: Force) -> str:
     """Where the force acts: at the "stages", or once a "step"."""
     return getattr(force, "at", "stages")
+
+
+def at_stages(force: Any) -> Any:
+    """The same force at every stage.
+
+    Raises:
+        OptionError: it acts once a step, and has no field `at` that says so.
+    """
+    if acts_at(force) == "stages":
+        return force
+    named = [x.name for x in dataclasses.fields(force)] if hasattr(force, "__dataclass_fields__") else []
+    if "at" in named:
+        return dataclasses.replace(force, at="stages")
+    if "law" in named:
+        return dataclasses.replace(force, law=at_stages(force.law))
+    raise OptionError(
+        f"force {name_of(force)} acts once a step, and with an accuracy all forces act at the stages: give it a field "
+        "`at` that can be 'stages', or use accuracy=None"
+    )
 
 
 def goes_by_parts(force: Force) -> bool:

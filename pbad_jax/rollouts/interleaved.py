@@ -22,7 +22,7 @@ from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.rollouts.lane import Callbacks, Programs, Slot, lane_of
 from pbad_jax.solver import levenberg_marquardt as lm
-from pbad_jax.step.options import Options
+from pbad_jax.step.options import Options, solved_for
 
 COMMIT = 1  # passes that a commit costs, about
 
@@ -65,6 +65,7 @@ def run(
         the end; then passes, rounds and the busy share of the schedule.
     """
     n, room = states.q.shape[0], rows if room is None else room
+    model, axes = solved_for(options, model), None if axes is None else solved_for(options, axes)
 
     # what a lane does before, in and after a step, as programs that are traced once
     lane = lane_of(model, axes, n, callbacks, dt, options)

@@ -22,7 +22,7 @@ from pbad_jax.stage.start import StepStart
 from pbad_jax.step import step, still, substeps
 from pbad_jax.step.info import StepInfo
 from pbad_jax.step.method import Leg, Method
-from pbad_jax.step.options import Options, resolve, scheme_of
+from pbad_jax.step.options import Options, resolve, rule_of, scheme_of
 
 
 class Ended(NamedTuple):
@@ -91,6 +91,11 @@ class Lane:
     options: Options
 
     @property
+    def rule(self) -> substeps.Rule | None:
+        """Of parts of a step; None: it is made whole."""
+        return rule_of(self.options)
+
+    @property
     def method(self) -> Method:
         """Of the scheme."""
         return step.method_of(self.scheme, self.model)
@@ -109,8 +114,7 @@ class Lane:
     def begin(self, lane, k, state: State, carry) -> Request:
         """Before a step: what drives it."""
         control, carry = self.callbacks.begin(self.model_of(lane), jnp.minimum(lane, self.n - 1), k, state, carry)
-        whole_only = self.options.on_failure == "freeze"
-        parts = None if whole_only else substeps.none_yet(self.model_of(lane), self.config, state)
+        parts = None if self.rule is None else substeps.none_yet(self.model_of(lane), self.config, state)
         return Request(lane, k, state, carry, control, parts)
 
     @with_all_bits
@@ -149,10 +153,10 @@ class Lane:
         f, model, made = slot.request, self.model_of(slot.request.lane), jnp.ones((), bool)
         after, info = self._attempted(model, slot, ready)
         parts = None
-        if f.parts is not None:
-            parts = substeps.joined(f.parts, after, info)
-            made = ~substeps.go_on(parts)
-            after, info = substeps.outcome(f.state, self.dt, parts)
+        if f.parts is not None and self.rule is not None:
+            parts = substeps.joined(f.parts, after, info, self.rule)
+            made = ~substeps.go_on(parts, self.rule)
+            after, info = substeps.outcome(f.state, self.dt, parts, self.rule)
         lane = jnp.minimum(f.lane, self.n - 1)
         ended = self.callbacks.end(model, lane, f.k, f.state, f.control, after, info, f.carry)
         return ended, jnp.asarray(self.callbacks.stops) & (info.status == Status.FROZEN), parts, made
@@ -167,7 +171,9 @@ class Lane:
         return find(problem, leg.status)
 
     def _part_of(self, f: Request) -> tuple[State, jax.Array]:
-        return (f.state, self.dt) if f.parts is None else substeps.next_part(f.state, self.dt, f.parts)
+        if f.parts is None or self.rule is None:
+            return f.state, self.dt
+        return substeps.next_part(f.state, self.dt, f.parts, self.rule)
 
     @with_all_bits
     def _attempted(self, model: Model, slot: Slot, ready) -> tuple[State, StepInfo]:

@@ -114,8 +114,10 @@ def _answering(
             assert isinstance(D, jax.Array)
             B = B + 0.25 * D @ batched.solve(M, D)
 
-    # and what is met in it
-    return B + MET * (J[-model.nv :, -model.nv :] - eq.C[-1, -1] * mass - (felt - M)) if isinstance(J, jax.Array) else B
+    # and what is met in it; of forces that act at the stages it is not known when
+    if not isinstance(J, jax.Array) or not acting(model, "step"):
+        return B
+    return B + MET * (J[-model.nv :, -model.nv :] - eq.C[-1, -1] * mass - (felt - M))
 
 
 def missing(scheme: Scheme) -> tuple[float, ...]:

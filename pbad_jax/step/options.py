@@ -10,15 +10,19 @@ import jax.numpy as jnp
 from pbad_jax.checks import integer, step_size
 from pbad_jax.dynamics.instant import coupling
 from pbad_jax.errors import OptionError
-from pbad_jax.laws.force import acting, is_conservative, name_of
+from pbad_jax.laws.force import acting, at_stages, is_conservative, name_of
 from pbad_jax.model.model import Model
-from pbad_jax.schemes import NAMES, AnyScheme, radau
+from pbad_jax.schemes import NAMES, AnyScheme, Scheme, radau
 from pbad_jax.stage.problem import SolverConfig
+from pbad_jax.step.error import missing
+from pbad_jax.step.substeps import Rule
 
 DEFAULT_TOLERANCE = {
     "lm": {"float64": 1e-11, "float32": 2e-6},
     "lbfgs": {"float64": 1e-7, "float32": 1e-3},  # near the square root of the precision
 }
+LEAST_ACCURACY = 4  # times the tolerance
+OF_A_PART = 10  # iterations, with an accuracy: a shorter part takes fewer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +45,10 @@ class Options:
             "substep": it is first tried again, legendre from the stages of radau(2), then any scheme in parts of dt,
             down to dt/64, and where it would go through something to dt/4096. The derivative of a step that had to be
             divided is that of a failed one.
+        accuracy: None: dt is the step. A number, 1e-3 say: dt is the control step, and inside it each lane takes as
+            many parts as keep their `info.error` together below it (rad, and m over the model's length); with radau(1)
+            or radau(2). The derivative is that of the parts that were taken. See docs/schemes.md.
+        max_parts: with an accuracy, parts that a step may take; one that needs more fails as INACCURATE.
         failed_gradient: "zero": a failed step passes no derivative. "nan": it poisons what depends on it.
         account: whether `info.work` and `info.numerical_work` are computed.
         condition: whether `info.condition` is, at the cost of some solves; `info.grad_ok` then looks at it too.
@@ -64,6 +72,8 @@ class Options:
     solver: str = "lm"
     objective: str = "auto"
     on_failure: str = "freeze"
+    accuracy: float | None = None
+    max_parts: int = 64
     failed_gradient: str = "zero"
     linear_solver: str = "auto"
     recurrence: str = "parallel"
@@ -76,11 +86,13 @@ class Options:
             object.__setattr__(self, "scheme", NAMES[_choice("scheme", self.scheme, tuple(NAMES))]())
         if not isinstance(self.scheme, AnyScheme):
             raise OptionError(f"scheme is {self.scheme!r}; pass radau(2) or one of the names {', '.join(NAMES)}")
-        if self.tolerance is not None:
-            if not (isinstance(self.tolerance, numbers.Real) and math.isfinite(self.tolerance) and self.tolerance > 0):
-                raise OptionError(f"tolerance is {self.tolerance!r}; it must be a positive number, or None")
-            object.__setattr__(self, "tolerance", float(self.tolerance))
-        integer(self.max_iterations, "max_iterations", 1)
+        for name in ("tolerance", "accuracy"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _positive(value, name))
+        for name in ("max_iterations", "max_parts"):
+            integer(getattr(self, name), name, 1)
+        self._check_accuracy()
         _choice("solver", self.solver, ("lm", "lbfgs"))
         _choice("objective", self.objective, ("auto", "root", "energy", "squared"))
         self._check_objective()
@@ -108,6 +120,15 @@ class Options:
             raise OptionError(
                 f"objective 'energy' needs one unknown configuration at a time; {scheme.name} has "
                 f"{scheme.m}: use 'squared', or dirk(p), whose stages have an energy"
+            )
+
+    def _check_accuracy(self) -> None:
+        """It needs the error of a step."""
+        scheme = scheme_of(self)
+        if self.accuracy is not None and not (isinstance(scheme, Scheme) and missing(scheme)):
+            raise OptionError(
+                f"accuracy is {self.accuracy:g}, but a step of {scheme.name} does not say its error: use radau(2) or "
+                "radau(1), or accuracy=None"
             )
 
     def _check_linear_solver(self) -> None:
@@ -140,9 +161,33 @@ def scheme_of(options: Options) -> AnyScheme:
     return options.scheme
 
 
+def rule_of(options: Options) -> Rule | None:
+    """Which parts of a step are made; None: it is made whole."""
+    if options.accuracy is None and options.on_failure == "freeze":
+        return None
+    return Rule(options.accuracy, scheme_of(options).order, options.max_parts)
+
+
+def solved_for(options: Options, model: Model) -> Model:
+    """The model whose steps are made: with an accuracy all forces act at the stages, as parts are as short as it takes.
+
+    Raises:
+        OptionError: a force that cannot.
+    """
+    if options.accuracy is None:
+        return model
+    return dataclasses.replace(model, forces=tuple(map(at_stages, model.forces)))
+
+
 def without_dt(options: Options) -> Options:
     """The options with a dt of 1 s, for programs that take dt as an argument: one for all of them."""
     return dataclasses.replace(options, dt=1.0)
+
+
+def _positive(value, option: str) -> float:
+    if not (isinstance(value, numbers.Real) and math.isfinite(value) and float(value) > 0):
+        raise OptionError(f"{option} is {value!r}; it must be a positive number, or None")
+    return float(value)
 
 
 def _choice(option: str, value, allowed: tuple[str, ...]) -> str:
@@ -160,9 +205,16 @@ def resolve(options: Options, model: Model) -> SolverConfig:
         OptionError: a tolerance below what the dtype resolves, or an energy wanted of forces without one.
     """
     _check_impulses(options, model)
+    tolerance = _tolerance(options, model.dtype)
+    if options.accuracy is not None and options.accuracy < LEAST_ACCURACY * tolerance:
+        raise OptionError(
+            f"accuracy {options.accuracy:g} is too near to the tolerance of the solve, {tolerance:g} in "
+            f"{jnp.dtype(model.dtype).name}; ask for {LEAST_ACCURACY * tolerance:.1g} or more"
+        )
+    most = options.max_iterations if options.accuracy is None else min(options.max_iterations, OF_A_PART)
     return SolverConfig(
-        tolerance=_tolerance(options, model.dtype),
-        max_iterations=options.max_iterations,
+        tolerance=tolerance,
+        max_iterations=most,
         method=options.solver,
         objective=_objective(options, model),
         recurrence=_recurrence(options, model),

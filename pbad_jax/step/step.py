@@ -26,10 +26,10 @@ from pbad_jax.stage.problem import SolverConfig, find
 from pbad_jax.stage.result import Roots, StepResult
 from pbad_jax.stage.start import StepStart, step_start
 from pbad_jax.stage.work import exact_where_known
-from pbad_jax.step import collocation, dirk, history, still, substeps, variational
+from pbad_jax.step import collocation, dirk, history, in_parts, still, variational
 from pbad_jax.step.info import StepInfo, has_gradient, reported
 from pbad_jax.step.method import Leg, Method
-from pbad_jax.step.options import Options, check_options, resolve, scheme_of
+from pbad_jax.step.options import Options, check_options, resolve, rule_of, scheme_of, solved_for
 
 
 def make_step(options: Options):
@@ -61,13 +61,15 @@ def make_step(options: Options):
 
     @with_all_bits
     def step(model: Model, state: State, control: jax.Array | None = None, dt=None) -> tuple[State, StepInfo]:
-        control, config = checked(model, state, control), resolve(options, model)
+        control, model = checked(model, state, control), solved_for(options, model)
+        config = resolve(options, model)
         dt = given_step_size(dt, options.dt, model.dtype)
         once = functools.partial(step_once, scheme_of(options), config, options.failed_gradient)
         given = loops.alike((model, control, dt, state))
-        if options.on_failure == "freeze":
+        rule = rule_of(options)
+        if rule is None:
             return loops.alike(implicit.checkpointed(lambda *given: once(*given)[:2])(*given))
-        return loops.alike(substeps.whole_or_in_parts(once, config, *given))
+        return loops.alike(in_parts.whole_or_in_parts(once, config, rule, options.failed_gradient, *given))
 
     return step
 

@@ -1,86 +1,51 @@
-"""A step in parts where it cannot be made whole: the fallback `on_failure="substep"`.
+"""A step in parts: where it cannot be made whole (`on_failure="substep"`), or not as accurately as asked (`accuracy`).
 
 The first part is the whole step, so that an easy step costs what it costs without. After a failure the next part is
-half as long, after a success it may double again: so the moment of an impact is found by bisection, for as long as what
+half as long; after a success it may double again: so the moment of an impact is found by bisection, for as long as what
 fails is a part that would go through something (BRANCH). A scheme with history starts afresh in the parts, because its
 nodes must be equidistant.
+
+With an accuracy ε a part of the length h of a step dt is taken if its error e (`info.error`) is at most what it is
+allowed: its share ε h/dt, or a third of what the parts before it left of ε, if that is more, because a foot that lands
+needs more than the flight before it. The next length follows from e and the order p of the scheme, as
+h (e/allowed)^(−1/(p+1)); after a part that was not taken, since it was a contact that came between, by the square root.
+
+Here is which part comes next; in_parts.py makes them in one loop, rollouts/lane.py beside those of other lanes.
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from pbad_jax.errors import Status
-from pbad_jax.math import loops
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, later
-from pbad_jax.solver import implicit
 from pbad_jax.stage.problem import SolverConfig
 from pbad_jax.step.info import StepInfo, nothing_yet
 
 FINEST = 4096  # a substep is at least dt/4096
-LEAST = 64  # of these units; shorter ones are made after BRANCH alone
+LEAST = 64  # of these units; shorter ones are made after BRANCH, or for accuracy, alone
 MOST_TRIES = 128  # parts of one step, failed ones included
-CHANGING = ("q", "v", "time", "time_rest", "history", "history_q", "history_v", "activation")  # have derivatives
+TRIES_OF_A_PART = 3  # with an accuracy: so many times as many tries as parts
+
+LEFT = 1 / 3  # of the accuracy that is left, what one part may take
+AIM = 0.5  # of what a part is allowed, what its length is chosen for
+WIDER, NARROWER = 4.0, 0.1  # the next part is at most and at least so many times as long
 
 
-def whole_or_in_parts(
-    once: Callable, config: SolverConfig, model: Model, control, dt, state: State
-) -> tuple[State, StepInfo]:
-    """A step, in parts where it cannot be made whole; in one loop, so that a step is compiled once.
+class Rule(NamedTuple):
+    """Which parts are taken, and how many there may be: static."""
 
-    The derivative of a whole step is taken at its roots; that of a step in parts is that of a failed one.
+    accuracy: float | None  # of q over dt; None: whatever converges
+    order: int  # of the scheme
+    most: int  # parts of a step
 
-    Args:
-        once: (model, control, length, state, known=None) -> State, StepInfo, Roots; one attempt, see step.step_once.
-    """
-    given = jax.lax.stop_gradient((model, control, dt, state))
-    attempt = jax.jit(once)  # traced once
-
-    def part(carry):
-        p, first = carry
-        model, control, dt, state = given
-        start, length = next_part(state, dt, p)
-        after, info, roots = attempt(model, control, length, start)
-        roots = jax.tree.map(lambda a, b: jnp.where(p.tries == 0, a, b), roots, first)
-        return joined(p, after, info), roots
-
-    none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(attempt, *given)[2])
-    begun = _in_lanes(given[3], (none_yet(given[0], config, given[3]), none))
-    p, roots = loops.while_loop(lambda carry: go_on(carry[0]), part, begun)
-    after, info = outcome(given[3], given[2], p)
-    at_root = functools.partial(_at_root, once)
-    theta = (model, control, dt, state, implicit.keep((roots, is_whole(p))))
-    changing = implicit.known(at_root, theta, implicit.keep(_changing(after, info)))
-    return _with(after, info, changing)
-
-
-def _in_lanes(state: State, x: Any) -> Any:
-    """x, under vmap in as many lanes as the state: or JAX would batch a loop that begins with x once more."""
-    always = state.status == state.status
-    return jax.tree.map(lambda leaf: jnp.where(always, leaf, leaf), x)
-
-
-def _at_root(once: Callable, theta) -> tuple:
-    """What changes in a step with all that it depends on, where its roots are known."""
-    model, control, dt, state, known = theta
-    step = implicit.checkpointed(lambda *given: _changing(*once(*given, known=known)[:2]))
-    return step(model, control, dt, state)
-
-
-def _changing(after: State, info: StepInfo) -> tuple:
-    work = () if info.work is None else (info.work, info.numerical_work)
-    return {name: getattr(after, name) for name in CHANGING}, work
-
-
-def _with(after: State, info: StepInfo, changing: tuple) -> tuple[State, StepInfo]:
-    fields, work = changing
-    after = dataclasses.replace(after, **fields)
-    return after, dataclasses.replace(info, work=work[0], numerical_work=work[1]) if work else info
+    @property
+    def tries(self) -> int:
+        """Parts of one step, failed ones included."""
+        return MOST_TRIES if self.accuracy is None else TRIES_OF_A_PART * self.most
 
 
 class Parts(NamedTuple):
@@ -96,35 +61,84 @@ class Parts(NamedTuple):
 def none_yet(model: Model, config: SolverConfig, state: State) -> Parts:
     """Before the first try."""
     zero = jnp.int32(0)
-    return Parts(state, nothing_yet(model, config.account, config.condition), zero, jnp.int32(FINEST), zero)
+    info = dataclasses.replace(nothing_yet(model, config.account, config.condition), grad_ok=jnp.ones((), bool))
+    return Parts(state, info, zero, jnp.int32(FINEST), zero)
 
 
-def go_on(p: Parts) -> jax.Array:
+def go_on(p: Parts, rule: Rule) -> jax.Array:
     """Whether there is a part to be made, () bool."""
-    return (p.done < FINEST) & (p.length > 0) & (p.tries < MOST_TRIES)
+    more = (p.done < FINEST) & (p.length > 0) & (p.tries < rule.tries)
+    return more if rule.accuracy is None else more & (p.info.substeps < rule.most)
 
 
-def next_part(state: State, dt: jax.Array, p: Parts) -> tuple[State, jax.Array]:
+def next_part(state: State, dt: jax.Array, p: Parts, rule: Rule) -> tuple[State, jax.Array]:
     """What the next part starts from and its length, s; FROZEN where there is none. state, dt: of the whole step."""
-    wanted = go_on(p)
     start = dataclasses.replace(
         p.state,
-        status=jnp.where(wanted, state.status, jnp.int8(Status.FROZEN)),
+        status=jnp.where(go_on(p, rule), state.status, jnp.int8(Status.FROZEN)),
         has_history=state.has_history & (p.tries == 0),
     )
-    return start, dt * (p.length / FINEST).astype(dt.dtype)
+    return start, length_of(p.length, dt)
 
 
-def joined(p: Parts, after: State, info: StepInfo) -> Parts:
+def length_of(units: jax.Array, dt: jax.Array) -> jax.Array:
+    """Of a part, s."""
+    return dt * (units / FINEST).astype(dt.dtype)
+
+
+def joined(p: Parts, after: State, info: StepInfo, rule: Rule) -> Parts:
     """With what became of the next part."""
-    good = info.status == Status.CONVERGED
+    taken, length = is_taken(p, info, rule), _halved(p, info)
+    done = jnp.where(taken, p.done + p.length, p.done)
+
+    # how long the next one is: by bisection, or by the error
+    solved = info.status == Status.CONVERGED
+    if rule.accuracy is None:
+        wider = (done < FINEST) & (done % (2 * p.length) == 0)
+        length = jnp.where(solved, jnp.where(wider, 2, 1) * p.length, length)
+    else:
+        length = jnp.where(solved, _by_error(p, info.error, taken, FINEST - done, rule, rule.accuracy), length)
+
+    # a part that is not taken leaves nothing but its iterations
+    after = jax.tree.map(lambda a, b: jnp.where(taken | ~solved, a, b), after, p.state)
+    told = _together(p.info, info, taken)
+    return Parts(after, told, done.astype(jnp.int32), length.astype(jnp.int32), p.tries + 1)
+
+
+def is_taken(p: Parts, info: StepInfo, rule: Rule) -> jax.Array:
+    """Whether the next part, which ended so, is one of the step, () bool."""
+    solved = info.status == Status.CONVERGED
+    return solved if rule.accuracy is None else solved & (info.error <= _allowed(p, rule.accuracy))
+
+
+def _allowed(p: Parts, accuracy: float) -> jax.Array:
+    """The error that the next part may have, ()."""
+    spent = p.info.error
+    return jnp.maximum(accuracy * (p.length / FINEST).astype(spent.dtype), LEFT * (accuracy - spent))
+
+
+def _halved(p: Parts, info: StepInfo) -> jax.Array:
+    """The next length after a failure, () int; 0: there is none."""
     hopeless = (info.status == Status.FROZEN) | (info.status == Status.NONFINITE_INPUT)
-    done = jnp.where(good, p.done + p.length, p.done)
-    wider = jnp.where(good & (done < FINEST) & (done % (2 * p.length) == 0), 2 * p.length, p.length)
     least = jnp.where(info.status == Status.BRANCH, 1, LEAST)
-    half = jnp.where(p.length >= 2 * least, p.length // 2, 0)
-    length = jnp.where(good, wider, jnp.where(hopeless, 0, half))
-    return Parts(after, _together(p.info, info), done.astype(jnp.int32), length.astype(jnp.int32), p.tries + 1)
+    return jnp.where((p.length >= 2 * least) & ~hopeless, p.length // 2, 0)
+
+
+def _by_error(p: Parts, error: jax.Array, taken: jax.Array, left: jax.Array, rule: Rule, accuracy: float) -> jax.Array:
+    """The next length after a part with this error, () int; what is `left` of the step is never cut to a sliver."""
+    off = jnp.maximum(error / (AIM * _allowed(p, accuracy)), 1e-9)
+    off = jnp.where(jnp.isfinite(off), off, jnp.inf)
+    factor = jnp.where(taken, off ** (-1 / (rule.order + 1)), jnp.minimum(off**-0.5, 0.7))
+    length = _three_digits((p.length * jnp.clip(factor, NARROWER, WIDER)).astype(jnp.int32))
+    length = jnp.where(~taken & (p.length == 1), 0, length)
+    return jnp.where(length >= left, left, jnp.where(2 * length > left, (left + 1) // 2, length))
+
+
+def _three_digits(length: jax.Array) -> jax.Array:
+    """No more than `length`, in three binary digits, and at least 1: so a small change of a state seldom changes it."""
+    length = jnp.maximum(length, 1)
+    past = jnp.maximum(29 - jax.lax.clz(length), 0)
+    return jnp.left_shift(jnp.right_shift(length, past), past)
 
 
 def is_whole(p: Parts) -> jax.Array:
@@ -132,11 +146,12 @@ def is_whole(p: Parts) -> jax.Array:
     return (p.done == FINEST) & (p.tries == 1)
 
 
-def outcome(state: State, dt: jax.Array, p: Parts) -> tuple[State, StepInfo]:
+def outcome(state: State, dt: jax.Array, p: Parts, rule: Rule) -> tuple[State, StepInfo]:
     """The State after the step and its StepInfo, once there is nothing to `go_on` with."""
     complete, whole = p.done == FINEST, is_whole(p)
-    tired = ~complete & (p.info.status == Status.CONVERGED)  # MOST_TRIES
-    status = jnp.where(tired, jnp.int8(Status.MAX_ITER), p.info.status)
+    tired = ~complete & (p.info.status == Status.CONVERGED)
+    too_many = Status.MAX_ITER if rule.accuracy is None else Status.INACCURATE
+    status = jnp.where(tired, jnp.int8(too_many), p.info.status)
 
     def where(good, x, y):
         return jax.tree.map(lambda a, b: jnp.where(good, a, b), x, y)
@@ -148,29 +163,31 @@ def outcome(state: State, dt: jax.Array, p: Parts) -> tuple[State, StepInfo]:
         has_history=jnp.where(complete, whole & p.state.has_history, state.has_history),
         status=status,
     )
+    has_gradient = whole if rule.accuracy is None else complete
     info = dataclasses.replace(
         p.info,
         status=status,
         substeps=jnp.maximum(p.info.substeps, 1),
-        grad_ok=p.info.grad_ok & whole,
+        grad_ok=p.info.grad_ok & has_gradient,
         error=jnp.where(complete, p.info.error, jnp.nan),
         reached=jnp.where(p.tries > 1, p.done / FINEST, p.info.reached).astype(dt.dtype),
     )
     return after, info
 
 
-def _together(done: StepInfo, part: StepInfo) -> StepInfo:
-    """The account of all parts so far: the last one's status, sums of iterations, parts and work."""
+def _together(done: StepInfo, part: StepInfo, taken: jax.Array) -> StepInfo:
+    """The account of all parts so far: the last one's status, sums of iterations, and of what was taken."""
 
-    def both(f, a, b):
-        return None if b is None else f(a, b)
+    def with_part(f, a, b):
+        return None if b is None else jnp.where(taken, f(a, b), a)
 
     return dataclasses.replace(
         part,
         iterations=done.iterations + part.iterations,
-        error=done.error + jnp.where(part.status == Status.CONVERGED, part.error, 0.0),
-        substeps=done.substeps + jnp.where(part.status == Status.CONVERGED, 1, 0).astype(jnp.int32),
-        work=both(jnp.add, done.work, part.work),
-        numerical_work=both(jnp.add, done.numerical_work, part.numerical_work),
-        condition=both(jnp.maximum, done.condition, part.condition),
+        error=with_part(jnp.add, done.error, part.error),
+        substeps=done.substeps + taken.astype(jnp.int32),
+        grad_ok=done.grad_ok & (part.grad_ok | ~taken),
+        work=with_part(jnp.add, done.work, part.work),
+        numerical_work=with_part(jnp.add, done.numerical_work, part.numerical_work),
+        condition=with_part(jnp.maximum, done.condition, part.condition),
     )
