@@ -29,11 +29,11 @@ class StepInfo:
             step: the estimated position error as a fraction of the model's size.
         reached: fraction of dt up to which the equations could be solved; 1 where the step converged.
         damping: λ of the last iteration; 0 is Newton's method.
-        substeps: 1, or into how many parts a hard step was divided (`on_failure="substep"`).
+        substeps: 1, or into how many parts a step was divided (`on_failure="substep"`, `accuracy`).
         worst: int32, the degree of freedom that Newton's correction where the solve ended would move most, with either
             solver; `dofs[worst]` is its joint.
-        grad_ok: whether derivatives pass through this step: it converged in one piece, and where `condition` is known,
-            that leaves three digits of them.
+        grad_ok: whether derivatives pass through this step: it converged, without an accuracy in one piece, and where
+            `condition` is known, that leaves three digits of them.
         error: the local error of q over the step, its largest coordinate: rad, and m over the model's typical length
             (or over the way it falls in a step, if that is more); of a step in parts the sum of theirs. An estimate,
             for radau(1) and radau(2) (docs/schemes.md); NaN for other schemes, and where a step failed.

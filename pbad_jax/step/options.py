@@ -46,8 +46,9 @@ class Options:
             down to dt/64, and where it would go through something to dt/4096. The derivative of a step that had to be
             divided is that of a failed one.
         accuracy: None: dt is the step. A number, 1e-3 say: dt is the control step, and inside it each lane takes as
-            many parts as keep their `info.error` together below it (rad, and m over the model's length); with radau(1)
-            or radau(2). The derivative is that of the parts that were taken. See docs/schemes.md.
+            many parts as keep the sum of their `info.error` at about it (rad, and m over the model's length); with
+            radau(1) or radau(2). All forces act at the stages, a part has ten iterations, and a step that fails is made
+            in parts too, whatever on_failure. The derivative is that of the parts that were taken. See docs/schemes.md.
         max_parts: with an accuracy, parts that a step may take; one that needs more fails as INACCURATE.
         failed_gradient: "zero": a failed step passes no derivative. "nan": it poisons what depends on it.
         account: whether `info.work` and `info.numerical_work` are computed.

@@ -13,6 +13,8 @@ from pbad_jax import Status, envs
 from pbad_jax.kinematics.transforms import length_scale
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.laws.force import at_stages
+from pbad_jax.step import substeps
+from pbad_jax.step.options import resolve
 
 pytestmark = pytest.mark.float64
 LANES, DT = 8, 0.05
@@ -196,3 +198,23 @@ def test_less_than_the_solve_resolves_is_refused():
     model = pbad.chain(2, dtype=jnp.float32)
     with pytest.raises(pbad.OptionError, match="tolerance of the solve"):
         pbad.rollout(model, pbad.make_state(model), n_steps=1, options=pbad.Options(DT, "radau2", accuracy=1e-6))
+
+
+def test_parts_make_the_step_and_share_what_is_asked():
+    """Of a smooth error, C h⁴: all of dt is made, no part is a sliver, and half of what is allowed is aimed at."""
+    model, rule = pbad.chain(1, dtype=jnp.float64), substeps.Rule(1e-3, 3, 64)
+    config, state = resolve(pbad.Options(DT, "radau2", accuracy=1e-3), model), pbad.make_state(model)
+    begun = substeps.none_yet(model, config, state)
+    join = jax.jit(lambda p, info: substeps.joined(p, state, info, rule))
+    for C in (1e-9, 1e-3, 1.0, 10.0):
+        p, lengths = begun, []
+        while bool(substeps.go_on(p, rule)):
+            error = C * (int(p.length) / substeps.FINEST) ** 4
+            info = dataclasses.replace(p.info, status=jnp.int8(0), error=jnp.asarray(error), grad_ok=jnp.ones((), bool))
+            before, p = p, join(p, info)
+            if int(p.done) > int(before.done):
+                lengths.append(int(p.done) - int(before.done))
+        assert sum(lengths) == substeps.FINEST and len(lengths) == int(p.info.substeps)
+        assert float(p.info.error) <= 2e-3 and min(lengths) * 4 >= max(lengths) / 2
+        smooth = (C / 1e-3) ** (1 / 3)  # even parts whose errors sum up to what is asked
+        assert len(lengths) <= np.ceil(2 * smooth) + 3, (C, lengths)
