@@ -61,10 +61,12 @@ def whole_or_in_parts(
     after, info = substeps.outcome(given[3], given[2], p, rule)
 
     # what changes has a derivative
-    good = substeps.is_whole(p) if rule.accuracy is None else p.done == substeps.FINEST
-    whole_only = functools.partial(_at_root, once)
-    at_roots = whole_only if rule.accuracy is None else functools.partial(_at_roots, once, failed_gradient)
-    theta = (model, control, dt, state, implicit.keep((taken, good, _most_of_lanes(taken.made))))
+    if rule.accuracy is None:
+        known, at_roots = (taken, substeps.is_whole(p)), functools.partial(_at_root, once)
+    else:
+        known = taken, p.done == substeps.FINEST, _most_of_lanes(taken.made)
+        at_roots = functools.partial(_at_roots, once, failed_gradient)
+    theta = (model, control, dt, state, implicit.keep(known))
     changing = implicit.known(at_roots, theta, implicit.keep(_changing(after, info)))
     return _with(after, info, changing)
 
@@ -102,7 +104,7 @@ def _(axis_size, in_batched, count):
 
 def _at_root(once: Callable, theta) -> tuple:
     """What changes in a whole step with all that it depends on, where its roots are known."""
-    model, control, dt, state, (taken, good, _) = theta
+    model, control, dt, state, (taken, good) = theta
     roots = jax.tree.map(lambda x: x[0], taken.roots)
     step = implicit.checkpointed(lambda *given: _changing(*once(*given, known=(roots, good))[:2]))
     return step(model, control, dt, state)

@@ -62,12 +62,10 @@ def make_step(options: Options):
     @with_all_bits
     def step(model: Model, state: State, control: jax.Array | None = None, dt=None) -> tuple[State, StepInfo]:
         control, model = checked(model, state, control), solved_for(options, model)
-        config = resolve(options, model)
-        dt = given_step_size(dt, options.dt, model.dtype)
+        config, dt = resolve(options, model), given_step_size(dt, options.dt, model.dtype)
         once = functools.partial(step_once, scheme_of(options), config, options.failed_gradient)
         given = loops.alike((model, control, dt, state))
-        rule = rule_of(options)
-        if rule is None:
+        if (rule := rule_of(options)) is None:
             return loops.alike(implicit.checkpointed(lambda *given: once(*given)[:2])(*given))
         return loops.alike(in_parts.whole_or_in_parts(once, config, rule, options.failed_gradient, *given))
 

@@ -88,7 +88,7 @@ def length_of(units: jax.Array, dt: jax.Array) -> jax.Array:
 
 def joined(p: Parts, after: State, info: StepInfo, rule: Rule) -> Parts:
     """With what became of the next part."""
-    taken, length = is_taken(p, info, rule), _halved(p, info)
+    taken, length = is_taken(p, info, rule), _halved(p, info, rule)
     done = jnp.where(taken, p.done + p.length, p.done)
 
     # how long the next one is: by bisection, or by the error
@@ -117,10 +117,10 @@ def _allowed(p: Parts, accuracy: float) -> jax.Array:
     return jnp.maximum(accuracy * (p.length / FINEST).astype(spent.dtype), LEFT * (accuracy - spent))
 
 
-def _halved(p: Parts, info: StepInfo) -> jax.Array:
+def _halved(p: Parts, info: StepInfo, rule: Rule) -> jax.Array:
     """The next length after a failure, () int; 0: there is none."""
     hopeless = (info.status == Status.FROZEN) | (info.status == Status.NONFINITE_INPUT)
-    least = jnp.where(info.status == Status.BRANCH, 1, LEAST)
+    least = jnp.where(info.status == Status.BRANCH, 1, LEAST if rule.accuracy is None else 1)
     return jnp.where((p.length >= 2 * least) & ~hopeless, p.length // 2, 0)
 
 

@@ -272,7 +272,7 @@ def rows(model, state, chunks: int = 1) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.float64
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_stack_stands_as_in_mujoco():
     """Two boxes and a cylinder on a table at dt 0.02: no step in parts, no energy, at rest, and within 2 mm of MuJoCo's
     poses."""

@@ -111,7 +111,7 @@ BALL = """<mujoco><worldbody><geom type="plane" size="5 5 1" friction="0.5"/><bo
 
 
 @pytest.mark.float64
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_of_a_ball_that_lands_within_the_step():
     """The impulse is known and its moment is not: a size, right within 3 in the median and in half of the lanes."""
     model, rng = pbad.load(BALL, dtype=jnp.float64), np.random.default_rng(2)

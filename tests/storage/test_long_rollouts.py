@@ -130,7 +130,7 @@ def test_damaged_and_foreign_files(tmp_path):
         pbad.long_rollout(tmp_path, *job(), every=EVERY, damaged="redo")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_metadata_and_arrays_of_a_stranger(tmp_path):
     """Forged or mangled, whatever they are: a CheckpointError, and never a loop that does not end."""
     from pbad_jax.storage import long_rollouts

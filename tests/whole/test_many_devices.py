@@ -179,6 +179,7 @@ def ended(process: subprocess.Popen) -> str:
     return out
 
 
+@pytest.mark.thorough
 def test_eight_devices():
     assert "as one" in ended(run("-c", ON_EIGHT, devices=8))
 
