@@ -291,7 +291,7 @@ def turned_too_far(before, after):
 
 CASES = [
     slow("radau2", 400, "lm"),
-    ("radau1", 1, "lm"),
+    thorough("radau1", 1, "lm"),
     thorough("radau1", 400, "lm"),
     thorough("legendre3", 400, "lm"),
     thorough("dirk2", 400, "lm"),
