@@ -474,10 +474,10 @@ def at_stages(force: Any) -> Any:
     """
     if acts_at(force) == "stages":
         return force
-    named = [x.name for x in dataclasses.fields(force)] if hasattr(force, "__dataclass_fields__") else []
-    if "at" in named:
+    fields = getattr(force, "__dataclass_fields__", ())
+    if "at" in fields:
         return dataclasses.replace(force, at="stages")
-    if "law" in named:
+    if "law" in fields:
         return dataclasses.replace(force, law=at_stages(force.law))
     raise OptionError(
         f"force {name_of(force)} acts once a step, and with an accuracy all forces act at the stages: give it a field "

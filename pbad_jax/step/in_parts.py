@@ -29,7 +29,6 @@ class Taken(NamedTuple):
 
     roots: Any
     length: jax.Array  # (most,) int32
-    made: jax.Array  # () int32, how many were taken
 
 
 def whole_or_in_parts(
@@ -51,8 +50,11 @@ def whole_or_in_parts(
         model, control, dt, state = given
         start, length = substeps.next_part(state, dt, p, rule)
         after, info, roots = attempt(model, control, length, start)
-        taken = substeps.is_taken(p, info, rule)
-        return substeps.joined(p, after, info, rule), _with_part(before, p.length, roots, taken)
+        then = substeps.joined(p, after, info, rule)
+        made = p.info.substeps
+        place = jnp.where(then.info.substeps > made, made, len(before.length))  # what is past the room is forgotten
+        here = jax.tree.map(lambda all, x: all.at[place].set(x, mode="drop"), before, Taken(roots, p.length))
+        return then, here
 
     # make the parts
     shapes = jax.eval_shape(attempt, *given)[2]
@@ -64,7 +66,7 @@ def whole_or_in_parts(
     if rule.accuracy is None:
         known, at_roots = (taken, substeps.is_whole(p)), functools.partial(_at_root, once)
     else:
-        known = taken, p.done == substeps.FINEST, _most_of_lanes(taken.made)
+        known = taken, p.done == substeps.FINEST, p.info.substeps, _most_of_lanes(p.info.substeps)
         at_roots = functools.partial(_at_roots, once, failed_gradient)
     theta = (model, control, dt, state, implicit.keep(known))
     changing = implicit.known(at_roots, theta, implicit.keep(_changing(after, info)))
@@ -74,14 +76,7 @@ def whole_or_in_parts(
 def _none_taken(rule: Rule, shapes: Any) -> Taken:
     room = 1 if rule.accuracy is None else rule.most
     roots = jax.tree.map(lambda x: jnp.zeros((room, *x.shape), x.dtype), shapes)
-    return Taken(roots, jnp.zeros(room, jnp.int32), jnp.zeros((), jnp.int32))
-
-
-def _with_part(before: Taken, length: jax.Array, roots: Any, taken: jax.Array) -> Taken:
-    """What is past the room is forgotten."""
-    place = jnp.where(taken, before.made, len(before.length))
-    put = functools.partial(jax.tree.map, lambda all, x: all.at[place].set(x, mode="drop"))
-    return Taken(put(before.roots, roots), put(before.length, length), before.made + taken)
+    return Taken(roots, jnp.zeros(room, jnp.int32))
 
 
 def _in_lanes(state: State, x: Any) -> Any:
@@ -112,7 +107,7 @@ def _at_root(once: Callable, theta) -> tuple:
 
 def _at_roots(once: Callable, failed_gradient: str, theta) -> tuple:
     """The same of a step in parts: one after another, as many as any lane has."""
-    model, control, dt, state, (taken, good, most) = theta
+    model, control, dt, state, (taken, good, made, most) = theta
     begun = _changing(state)[0]
 
     @implicit.checkpointed
@@ -125,7 +120,7 @@ def _at_roots(once: Callable, failed_gradient: str, theta) -> tuple:
 
     def body(fields, given):
         k, roots, length = given
-        operands = (model, control, dt, fields, roots, length, good & (k < taken.made))
+        operands = (model, control, dt, fields, roots, length, good & (k < made))
         none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(part, *operands)[1])
         return loops.cond(k < most, part, lambda *_: (fields, none), *operands)
 

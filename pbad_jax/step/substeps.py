@@ -8,7 +8,7 @@ nodes must be equidistant.
 With an accuracy ε a part of the length h of a step dt is taken if its error e (`info.error`) is at most what it is
 allowed: its share ε h/dt, or a third of what the parts before it left of ε, if that is more, because a foot that lands
 needs more than the flight before it. The next length follows from e and the order p of the scheme, as
-h (e/allowed)^(−1/(p+1)); after a part that was not taken, since it was a contact that came between, by the square root.
+h (2e/allowed)^(−1/(p+1)); after one that was not taken, since it was a contact that came between, by the square root.
 
 Here is which part comes next; in_parts.py makes them in one loop, rollouts/lane.py beside those of other lanes.
 """
@@ -88,24 +88,23 @@ def length_of(units: jax.Array, dt: jax.Array) -> jax.Array:
 
 def joined(p: Parts, after: State, info: StepInfo, rule: Rule) -> Parts:
     """With what became of the next part."""
-    taken, length = is_taken(p, info, rule), _halved(p, info, rule)
+    taken, length = _is_taken(p, info, rule), _halved(p, info, rule)
     done = jnp.where(taken, p.done + p.length, p.done)
 
-    # how long the next one is: by bisection, or by the error
+    # how long the next one is: by bisection, or by the error, where a part that is not taken leaves but its iterations
     solved = info.status == Status.CONVERGED
     if rule.accuracy is None:
         wider = (done < FINEST) & (done % (2 * p.length) == 0)
         length = jnp.where(solved, jnp.where(wider, 2, 1) * p.length, length)
     else:
         length = jnp.where(solved, _by_error(p, info.error, taken, FINEST - done, rule, rule.accuracy), length)
+        after = jax.tree.map(lambda a, b: jnp.where(taken | ~solved, a, b), after, p.state)
 
-    # a part that is not taken leaves nothing but its iterations
-    after = jax.tree.map(lambda a, b: jnp.where(taken | ~solved, a, b), after, p.state)
     told = _together(p.info, info, taken)
     return Parts(after, told, done.astype(jnp.int32), length.astype(jnp.int32), p.tries + 1)
 
 
-def is_taken(p: Parts, info: StepInfo, rule: Rule) -> jax.Array:
+def _is_taken(p: Parts, info: StepInfo, rule: Rule) -> jax.Array:
     """Whether the next part, which ended so, is one of the step, () bool."""
     solved = info.status == Status.CONVERGED
     return solved if rule.accuracy is None else solved & (info.error <= _allowed(p, rule.accuracy))
