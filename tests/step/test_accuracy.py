@@ -150,10 +150,10 @@ def test_derivatives_are_those_of_the_parts(system):
     J, R = (np.concatenate([x if x.ndim == 3 else x[..., None] for x in tree], axis=-1) for tree in (J, R))
     assert parts.max() > 2 and np.abs(J - R).max() < 1e-9 * np.abs(J).max()
 
-    # differences, which in a lane whose parts change with them are those of something else
+    # differences, small beside what a blow bends them by and what the parts are rounded to
     value = jax.jit(jax.vmap(after, (None, 0)))
     flat, back = jax.flatten_util.ravel_pytree(at)
-    (_, (_, middle)), worst, h = value(at, begun), np.zeros(LANES), 1e-6
+    (_, (_, middle)), worst, h = value(at, begun), np.zeros(LANES), 1e-7
 
     def from_middle(theta):
         y, (_, end) = value(theta, begun)
@@ -165,7 +165,7 @@ def test_derivatives_are_those_of_the_parts(system):
         worst = np.maximum(worst, np.abs((up - down) / (2 * h) - J[:, :, k]).max(axis=1))
     relative = worst / np.abs(J).max(axis=(1, 2))
     print(system.__name__, np.asarray(parts), relative)
-    assert np.sum(relative < 1e-6) >= LANES - 2
+    assert np.all(relative < 1e-6)
 
 
 @pytest.mark.slow
