@@ -46,8 +46,10 @@ def print_summary(
     rows += _failures(run, options.dt)
     divided = np.asarray(run.info.substeps) > 1
     if divided.any():
-        which = "hard steps were" if options.accuracy is None else f"steps, {run.info.substeps.mean():.1f} in the mean,"
-        rows += [("substeps", f"{divided.sum()} {which} made in parts, up to {run.info.substeps.max()}")]
+        hard, mean = (
+            ("hard ", "") if options.accuracy is None else ("", f", {run.info.substeps.mean():.1f} in the mean")
+        )
+        rows += [("substeps", f"{divided.sum()} {hard}steps were made in parts, up to {run.info.substeps.max()}{mean}")]
 
     # what they took, and where the energy went
     if steps:
