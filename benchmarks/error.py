@@ -66,9 +66,9 @@ def landing(shape: str, size: str, dt: float):
     return model, states(model, q, v), jnp.zeros((LANES, 0))
 
 
-def robot(name: str, dt: float):
+def robot(name: str, dt: float, **more):
     """Of `envs`, under random actions of the whole range: states on its way in steps of 20 ms."""
-    env = pbad.envs.make(name)
+    env = pbad.envs.make(name, **more)
     model, task = env.task.model, env.task
     low, high = env.action_bounds
     u = jax.random.uniform(jax.random.key(1), (16, 40, len(low)), jnp.float64) * (high - low) + low

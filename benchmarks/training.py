@@ -7,7 +7,8 @@ or a policy gradient (examples/ppo.py), `repeat` steps of the simulation for eac
 gymnasium's own environment, MuJoCo. A row is a run with one seed; its `curve` has a point an iteration, times are
 without compiling, in one thread. `failed`: steps of the simulation that had no certificate, `certified` the share of
 the others; `judged` is the policy without noise, from fresh starts, `in_small_steps` the same with five steps of the
-simulation for each action, `in_mujoco` in gymnasium's own environment. The machine's load is in `environment`; CPU
+simulation for each action, `in_mujoco` in gymnasium's own environment, `in_mujoco_finer` there in steps FINER times as
+small as the file's: what it owes to MuJoCo's own large steps. The machine's load is in `environment`; CPU
 seconds grow with it too, for two cores share their caches.
 
 A run of PPO keeps what it has learnt in OUT/TASK_SEED_....npz (without --out in benchmarks/runs) every 10 updates
@@ -35,6 +36,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 
 
 # what must see the same here and there: no contact forces, which are of another law
+FINER = 16
 MORE: dict[str, dict] = {"ant": {"contact_forces": False}}
 GYMNASIUM: dict[str, tuple[str, dict]] = {
     "half_cheetah": ("HalfCheetah-v5", {}),
@@ -111,6 +113,7 @@ def learnt(run: Run, folder: pathlib.Path) -> dict:
         "judged": rounded(trainer.judged(env, learner.p, s, max(1, s.time_limit // s.length))),
         "in_small_steps": in_small_steps(trainer, env, learner.p, s) if run.repeat == 1 else None,
         "in_mujoco": in_mujoco(trainer, run.task, learner.p, s.time_limit),
+        "in_mujoco_finer": in_mujoco(trainer, run.task, learner.p, s.time_limit, FINER),
         "curve": [rounded(r) for r in curve],
     }
 
@@ -156,13 +159,17 @@ def in_small_steps(trainer: Any, env: Any, p: dict, s: Any, parts: int = 5, lane
     return rounded(said) | {"fell": fell, "failed": failed, "parts": parts}
 
 
-def in_mujoco(trainer: Any, task: str, p: dict, steps: int, episodes: int = 16) -> dict | None:
-    """The policy without noise in gymnasium's own environment of the same file, MuJoCo in its small steps."""
+def in_mujoco(trainer: Any, task: str, p: dict, steps: int, finer: int = 1, episodes: int = 16) -> dict | None:
+    """The policy without noise in gymnasium's own environment of the same file, MuJoCo in steps `finer` times as small
+    as the file's.
+    """
     if task not in GYMNASIUM or importlib.util.find_spec("gymnasium") is None:
         return None
     gymnasium: Any = importlib.import_module("gymnasium")
     name, more = GYMNASIUM[task]
     env, found = gymnasium.make(name, **more), []
+    env.unwrapped.model.opt.timestep /= finer
+    env.unwrapped.frame_skip *= finer
     act = jax.jit(lambda obs: trainer.policy(p | {"loud": 0.0}, obs, jax.random.key(0))[0])
     for seed in range(episodes):
         obs, _ = env.reset(seed=seed)

@@ -17,8 +17,6 @@ from pbad_jax.model.inertia import solid_capsule
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State, make_state
 
-SMOOTH = "radau2"  # nothing touches
-
 
 def uniform(model: Model, key: jax.Array, low, high, *shape: int) -> jax.Array:
     """Numbers drawn between two bounds, of the model's dtype."""
@@ -52,7 +50,7 @@ def pendulum(dtype=None) -> Task:
     def observe(m: Transition):
         return jnp.stack([jnp.cos(m.sim.q[0]), jnp.sin(m.sim.q[0]), m.sim.v[0]])
 
-    return Task(model, start, observe, reward, dt=0.05, scheme=SMOOTH, time_limit=200, name="pendulum")
+    return Task(model, start, observe, reward, dt=0.05, time_limit=200, name="pendulum")
 
 
 # --- cart with a pole ------------------------------------------------------------------------------------------
@@ -91,7 +89,7 @@ def cartpole(dtype=None) -> Task:
         slow = 0.5 * (1 + gaussian(m.sim.v[1] / 5.0))
         return upright * gentle * slow * centred
 
-    return Task(model, start, observe, reward, dt=0.02, scheme=SMOOTH, time_limit=500, name="cartpole")
+    return Task(model, start, observe, reward, dt=0.02, time_limit=500, name="cartpole")
 
 
 def gaussian(x: jax.Array) -> jax.Array:
@@ -133,4 +131,4 @@ def acrobot(dtype=None) -> Task:
     def reward(m: Transition):
         return jnp.where(is_up(m), 0.0, -1.0)
 
-    return Task(model, start, observe, reward, is_up, dt=0.2, scheme=SMOOTH, time_limit=500, name="acrobot")
+    return Task(model, start, observe, reward, is_up, dt=0.2, time_limit=500, name="acrobot")

@@ -92,7 +92,7 @@ class Task:
     low: Any = None
     high: Any = None
     dt: float = 0.05
-    scheme: str = "radau1"
+    scheme: str = "radau2"
     time_limit: int = 1000
     name: str = "task"
 

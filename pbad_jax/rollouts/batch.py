@@ -19,7 +19,7 @@ from pbad_jax.rollouts.lane import Callbacks, Ended
 from pbad_jax.rollouts.padded import first_rows, padded, room_of_many
 from pbad_jax.rollouts.trajectory import Trajectory, row_of, trajectory_of
 from pbad_jax.step.info import StepInfo
-from pbad_jax.step.options import Options, check_options, scheme_of, without_dt
+from pbad_jax.step.options import Options, check_options, looks_back, scheme_of, without_dt
 
 CPU_TILE = 16  # quicker than 32 for uneven lanes, ants and chains (1.4 and 1.6 times), as quick for even ones
 LARGE_SYSTEM = 80  # unknowns from which on a CPU lanes side by side take longer than one after another
@@ -218,13 +218,13 @@ def _with_lanes(model: Model, control_of: Partial) -> tuple[bool, ...]:
 
 def _callbacks(control_of: Callable, options: Options) -> Callbacks:
     """Rows of a Trajectory and StepInfo under the controls."""
-    scheme = scheme_of(options)
+    with_history = looks_back(options)
 
     def begin(model, lane, k, state, carry):
         return control_of(model, lane, k, state), carry
 
     def end(model, lane, k, state, control, after, info, carry):
-        return Ended(after, carry, (row_of(after, scheme), info), jnp.ones((), bool))
+        return Ended(after, carry, (row_of(after, with_history), info), jnp.ones((), bool))
 
     return Callbacks(begin, end)
 

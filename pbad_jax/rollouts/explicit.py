@@ -167,7 +167,7 @@ def _rollout(model: Model, state: State, controls, dt: jax.Array, n_steps: int, 
 
     def body(state, control):
         state, info = step(model, state, control, dt)
-        return state, (row_of(state, None), info)
+        return state, (row_of(state, False), info)
 
     _, (row, info) = loops.scan(body, state, controls, length=n_steps)
     return trajectory_of(state, dt, row, info.status, 0, n_steps), info

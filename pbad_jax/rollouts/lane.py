@@ -114,7 +114,9 @@ class Lane:
     def begin(self, lane, k, state: State, carry) -> Request:
         """Before a step: what drives it."""
         control, carry = self.callbacks.begin(self.model_of(lane), jnp.minimum(lane, self.n - 1), k, state, carry)
-        parts = None if self.rule is None else substeps.none_yet(self.model_of(lane), self.config, state)
+        parts, rule = None, self.rule
+        if rule is not None:
+            parts = substeps.none_yet(self.model_of(lane), self.config, state, self.dt, rule)
         return Request(lane, k, state, carry, control, parts)
 
     @with_all_bits

@@ -19,7 +19,7 @@ from pbad_jax.model.state import State
 from pbad_jax.rollouts.progress import report_progress
 from pbad_jax.rollouts.trajectory import Trajectory, row_of, trajectory_of
 from pbad_jax.step.info import StepInfo
-from pbad_jax.step.options import Options, scheme_of, without_dt
+from pbad_jax.step.options import Options, looks_back, without_dt
 from pbad_jax.step.step import make_step
 
 LEAST, LEAST_OF_MANY = 256, 16  # steps that there is room for, of one lane and of each of many
@@ -60,7 +60,7 @@ def is_traced(tree: Any) -> bool:
 @functools.cache
 def programs(options: Options) -> Programs:
     """Of options without dt."""
-    scheme = scheme_of(options)
+    with_history = looks_back(options)
     step = jax.jit(make_step(options))  # traced once, for its shapes and for the loop
 
     # empty rows: the shapes of one step, as often as there is room
@@ -68,7 +68,7 @@ def programs(options: Options) -> Programs:
     def rows(model: Model, state: State, control, dt, room: int):
         def one(*given):
             after, info = step(*given)
-            return row_of(after, scheme), info
+            return row_of(after, with_history), info
 
         shapes = jax.eval_shape(one, model, state, control, dt)
         return jax.tree.map(lambda x: jnp.zeros((room, *x.shape), x.dtype), shapes)
@@ -79,7 +79,7 @@ def programs(options: Options) -> Programs:
         def body(k, carry):
             state, rows = carry
             state, info = step(model, state, None if controls is None else controls[k], dt)
-            return state, jax.tree.map(lambda all, x: all.at[k].set(x), rows, (row_of(state, scheme), info))
+            return state, jax.tree.map(lambda all, x: all.at[k].set(x), rows, (row_of(state, with_history), info))
 
         return loops.fori_loop(first, last, body, (state, rows))
 

@@ -15,7 +15,7 @@ from pbad_jax.rollouts.inputs import checked_rollout
 from pbad_jax.rollouts.progress import report_progress
 from pbad_jax.rollouts.trajectory import Trajectory, row_of, trajectory_of
 from pbad_jax.step.info import StepInfo
-from pbad_jax.step.options import Options, check_options, scheme_of, without_dt
+from pbad_jax.step.options import Options, check_options, looks_back, without_dt
 from pbad_jax.step.step import make_step
 
 
@@ -74,7 +74,7 @@ def _rollout(model, state, controls, dt, n_steps: int, options: Options, progres
         state, info = step(model, state, control, dt)
         if progress:
             report_progress(i, n_steps)
-        return state, (row_of(state, scheme_of(options)), info)
+        return state, (row_of(state, looks_back(options)), info)
 
     _, (row, info) = loops.scan(body, state, (jnp.arange(n_steps), controls), length=n_steps)
     return trajectory_of(state, dt, row, info.status, 0, n_steps), info

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 
 from pbad_jax.errors import Status
 from pbad_jax.model.state import State, times
-from pbad_jax.schemes import AnyScheme
 
 REST = ("time", "time_rest", "status", "history", "has_history", "history_span")  # of a State, see Trajectory.rest
 
@@ -41,10 +40,10 @@ class Row(NamedTuple):
     rest: jax.Array  # (2,) time and time_rest; (3 + nq,) also history_span, 0 where there is none, and history
 
 
-def row_of(state: State, scheme: AnyScheme | None) -> Row:
-    """Of the State after a step of that scheme; None: of one that looks at no history."""
+def row_of(state: State, with_history: bool) -> Row:
+    """Of the State after a step. with_history: whether the next one looks at it, see options.looks_back."""
     rest = [state.time[None], state.time_rest[None]]
-    if scheme is not None and (scheme.has_history or scheme.m > 1):
+    if with_history:
         rest += [jnp.where(state.has_history, state.history_span, 0.0)[None], state.history]
     return Row(state.q, state.v, state.activation, jnp.concatenate(rest))
 

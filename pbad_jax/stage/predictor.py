@@ -21,20 +21,22 @@ def straight(nodes: jax.Array, dt, v: jax.Array) -> jax.Array:
 def along_last_step(model: Model, scheme: Scheme, eq: StageEquation, state: State) -> jax.Array:
     """c dt v, or what the last step suggests.
 
-    p is the parabola through the last interior stage and q_k with the slope dt v at q_k, b its curvature. Smooth motion
-    goes on along it, c dt v + c² b, where b is small: after a step of another length, or where it whips, it is not.
-    Where impulses act, v at the end of a step does not say what comes after the impulse at its start. There the guess
-    bulges from the line as the last step did: c dt v + c (1 − c) times what makes that the last interior stage.
+    p is the parabola through the last interior stage and q_k with the slope v at q_k, b its curvature over a step of
+    this length. Smooth motion goes on along it, c dt v + c² b, where b is small: where it whips, it is not. Where
+    impulses act, v at the end of a step does not say what comes after the impulse at its start. There the guess bulges
+    from the line as the last step did: c dt v + c (1 − c) times what makes that the last interior stage.
     """
     c, line = eq.nodes[:, None], eq.dt * state.v
     plain = straight(eq.nodes, eq.dt, state.v)
     if scheme.has_history or scheme.m == 1:
         return plain
-    left = 1.0 - scheme.nodes[-2]
-    bulge, known = manifold.difference(model, state.q, state.history) + left * line, state.has_history
+    left, span, known = 1.0 - scheme.nodes[-2], state.history_span, state.has_history & (state.history_span > 0)
+    bulge = manifold.difference(model, state.q, state.history) + span * state.v
+    share = eq.dt / jnp.where(known, span, 1.0)  # of this step in what the last stage is ago
     if acting(model, "step"):
-        return jnp.where(known, plain + c * (1.0 - c) / (left * (1.0 - left)) * bulge[None], plain)
-    b = bulge / left**2
+        before = share * left  # of the last step in this one
+        return jnp.where(known, plain + c * (1.0 - c) * before / (left * (1.0 - left)) * bulge[None], plain)
+    b = share**2 * bulge
     return jnp.where(known & _is_small(b, line), plain + c**2 * b[None], plain)
 
 

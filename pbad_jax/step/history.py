@@ -24,16 +24,23 @@ from pbad_jax.stage.problem import SolverConfig, StageProblem, find, problem_of,
 from pbad_jax.stage.start import StepStart, step_start
 
 
+def history_span(scheme: AnyScheme) -> float:
+    """From the history that a step leaves to its end, in steps: the node of legendre, else the last interior stage."""
+    if not isinstance(scheme, Scheme):
+        return 1.0
+    return -scheme.history_node if scheme.has_history else 1.0 - sum(scheme.nodes[-2:-1])
+
+
 def left_by(scheme: AnyScheme, dt, q: jax.Array, v: jax.Array) -> dict[str, jax.Array]:
     """What a State says of the history that a step of length dt leaves, which leads to q and v; fields by name.
 
     Only schemes with history write q and v; after a step of another scheme they are those of before, or of no step.
     """
+    span = {"history_span": jax.lax.stop_gradient(history_span(scheme) * dt)}
     if not isinstance(scheme, Scheme) or not scheme.has_history:
-        inner = scheme.nodes[-2:-1] if isinstance(scheme, Scheme) else ()  # or the start of the step
-        return {"history_span": jax.lax.stop_gradient((1.0 - sum(inner)) * dt)}
+        return span
     q, v = computed_once(q, v)  # to be compared with the state's own
-    return {"history_span": jax.lax.stop_gradient(-scheme.history_node * dt), "history_q": q, "history_v": v}
+    return span | {"history_q": q, "history_v": v}
 
 
 def _remembered(scheme: Scheme, dt, state: State) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -58,7 +58,8 @@ def whole_or_in_parts(
 
     # make the parts
     shapes = jax.eval_shape(attempt, *given)[2]
-    begun = _in_lanes(given[3], (substeps.none_yet(given[0], config, given[3]), _none_taken(rule, shapes)))
+    none = substeps.none_yet(given[0], config, given[3], given[2], rule)
+    begun = _in_lanes(given[3], (none, _none_taken(rule, shapes)))
     p, taken = loops.while_loop(lambda carry: substeps.go_on(carry[0], rule), part, begun)
     after, info = substeps.outcome(given[3], given[2], p, rule)
 

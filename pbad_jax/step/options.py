@@ -15,6 +15,7 @@ from pbad_jax.model.model import Model
 from pbad_jax.schemes import NAMES, AnyScheme, Scheme, radau
 from pbad_jax.stage.problem import SolverConfig
 from pbad_jax.step.error import missing
+from pbad_jax.step.history import history_span
 from pbad_jax.step.substeps import Rule
 
 DEFAULT_TOLERANCE = {
@@ -166,7 +167,14 @@ def rule_of(options: Options) -> Rule | None:
     """Which parts of a step are made; None: it is made whole."""
     if options.accuracy is None and options.on_failure == "freeze":
         return None
-    return Rule(options.accuracy, scheme_of(options).order, options.max_parts)
+    scheme = scheme_of(options)
+    return Rule(options.accuracy, scheme.order, history_span(scheme), options.max_parts)
+
+
+def looks_back(options: Options) -> bool:
+    """Whether a step reads the history of the last one: in its equations, for a guess, or for the length of a part."""
+    scheme = scheme_of(options)
+    return scheme.has_history or scheme.m > 1 or options.accuracy is not None
 
 
 def solved_for(options: Options, model: Model) -> Model:

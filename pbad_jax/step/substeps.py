@@ -2,13 +2,14 @@
 
 The first part is the whole step, so that an easy step costs what it costs without. After a failure the next part is
 half as long; after a success it may double again: so the moment of an impact is found by bisection, for as long as what
-fails is a part that would go through something (BRANCH). A scheme with history starts afresh in the parts, because its
-nodes must be equidistant.
+fails is a part that would go through something (BRANCH).
 
 With an accuracy ε a part of the length h of a step dt is taken if its error e (`info.error`) is at most what it is
 allowed: its share ε h/dt, or a third of what the parts before it left of ε, if that is more, because a foot that lands
 needs more than the flight before it. The next length follows from e and the order p of the scheme, as
 h (2e/allowed)^(−1/(p+1)); after one that was not taken, since it was a contact that came between, by the square root.
+The first one is the whole step again, or twice the last part of the step before, which the state's history spans:
+where feet strike, whole steps would be tried in vain.
 
 Here is which part comes next; in_parts.py makes them in one loop, rollouts/lane.py beside those of other lanes.
 """
@@ -32,6 +33,7 @@ TRIES_OF_A_PART = 3  # with an accuracy: so many times as many tries as parts
 
 LEFT = 1 / 3  # of the accuracy that is left, what one part may take
 AIM = 0.5  # of what a part is allowed, what its length is chosen for
+AGAIN = 2  # times the last part of a step is tried in the next one
 WIDER, NARROWER = 4.0, 0.1  # the next part is at most and at least so many times as long
 
 
@@ -40,6 +42,7 @@ class Rule(NamedTuple):
 
     accuracy: float | None  # of q over dt; None: whatever converges
     order: int  # of the scheme
+    span: float  # of its history, in steps
     most: int  # parts of a step
 
     @property
@@ -58,11 +61,22 @@ class Parts(NamedTuple):
     tries: jax.Array  # () int32
 
 
-def none_yet(model: Model, config: SolverConfig, state: State) -> Parts:
+def none_yet(model: Model, config: SolverConfig, state: State, dt, rule: Rule) -> Parts:
     """Before the first try."""
     zero = jnp.int32(0)
     info = dataclasses.replace(nothing_yet(model, config.account, config.condition), grad_ok=jnp.ones((), bool))
-    return Parts(state, info, zero, jnp.int32(FINEST), zero)
+    return Parts(state, info, zero, _first_length(state, dt, rule), zero)
+
+
+def _first_length(state: State, dt, rule: Rule) -> jax.Array:
+    """Of the first part, () int."""
+    whole = jnp.int32(FINEST)
+    if rule.accuracy is None:
+        return whole
+    last = state.history_span / (rule.span * dt)  # part of the step before, in this step
+    shorter = state.has_history & (last > 0) & (last < 1)
+    units = (AGAIN * FINEST * jnp.where(shorter, last, 1.0)).astype(jnp.int32)
+    return jnp.where(shorter, _of_what_is_left(_three_digits(units), whole), whole)
 
 
 def go_on(p: Parts, rule: Rule) -> jax.Array:
@@ -76,7 +90,7 @@ def next_part(state: State, dt: jax.Array, p: Parts, rule: Rule) -> tuple[State,
     start = dataclasses.replace(
         p.state,
         status=jnp.where(go_on(p, rule), state.status, jnp.int8(Status.FROZEN)),
-        has_history=state.has_history & (p.tries == 0),
+        has_history=p.state.has_history & ((p.tries == 0) | (p.state.history_span > 0)),
     )
     return start, length_of(p.length, dt)
 
@@ -124,12 +138,16 @@ def _halved(p: Parts, info: StepInfo, rule: Rule) -> jax.Array:
 
 
 def _by_error(p: Parts, error: jax.Array, taken: jax.Array, left: jax.Array, rule: Rule, accuracy: float) -> jax.Array:
-    """The next length after a part with this error, () int; what is `left` of the step is never cut to a sliver."""
+    """The next length after a part with this error, () int; there is so much `left` of the step."""
     off = jnp.maximum(error / (AIM * _allowed(p, accuracy)), 1e-9)
     off = jnp.where(jnp.isfinite(off), off, jnp.inf)
     factor = jnp.where(taken, off ** (-1 / (rule.order + 1)), jnp.minimum(off**-0.5, 0.7))
     length = _three_digits((p.length * jnp.clip(factor, NARROWER, WIDER)).astype(jnp.int32))
-    length = jnp.where(~taken & (p.length == 1), 0, length)
+    return _of_what_is_left(jnp.where(~taken & (p.length == 1), 0, length), left)
+
+
+def _of_what_is_left(length: jax.Array, left: jax.Array) -> jax.Array:
+    """This length, and what remains after it is no sliver, () int."""
     return jnp.where(length >= left, left, jnp.where(2 * length > left, (left + 1) // 2, length))
 
 
@@ -158,8 +176,6 @@ def outcome(state: State, dt: jax.Array, p: Parts, rule: Rule) -> tuple[State, S
     after = dataclasses.replace(
         where(complete, p.state, state),
         **where(complete, later(state, dt), {"time": state.time, "time_rest": state.time_rest}),
-        history=where(whole, p.state.history, state.history),
-        has_history=jnp.where(complete, whole & p.state.has_history, state.has_history),
         status=status,
     )
     has_gradient = whole if rule.accuracy is None else complete

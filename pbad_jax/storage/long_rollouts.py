@@ -38,7 +38,7 @@ from pbad_jax.rollouts.inputs import one_of
 from pbad_jax.rollouts.progress import report_progress
 from pbad_jax.rollouts.trajectory import Trajectory, as_arrays, clock, from_arrays, row_of, trajectory_of
 from pbad_jax.step.info import StepInfo, names
-from pbad_jax.step.options import Options, scheme_of
+from pbad_jax.step.options import Options, looks_back
 from pbad_jax.step.step import make_step
 from pbad_jax.storage.files import read_npz, written_whole
 from pbad_jax.storage.job_key import job_key
@@ -147,7 +147,7 @@ def _one_step(model: Model, states: State, options: Options) -> dict[str, jax.Sh
 
     def one(state):
         after, info = step(model, state)
-        row, status = jax.tree.map(lambda x: x[None], (row_of(after, scheme_of(options)), info.status))
+        row, status = jax.tree.map(lambda x: x[None], (row_of(after, looks_back(options)), info.status))
         traj = trajectory_of(state, options.dt, row, status, 0, 1)
         return after, info, jax.tree.map(lambda x: x[0], traj)
 

@@ -134,8 +134,8 @@ def test_parts_are_halved_to_the_limit_after_branch_alone():
     config = resolve(pbad.Options(dt=1.0, scheme="radau1"), model)
     state = pbad.make_state(model)
     for status, least in ((pbad.Status.BRANCH, 1), (pbad.Status.STALLED, substeps.LEAST)):
-        p, lengths = substeps.none_yet(model, config, state), []
-        rule = substeps.Rule(None, 1, 64)
+        rule = substeps.Rule(None, 1, 1.0, 64)
+        p, lengths = substeps.none_yet(model, config, state, 1.0, rule), []
         info = dataclasses.replace(p.info, status=jnp.int8(status))
         while substeps.go_on(p, rule):
             lengths.append(int(p.length))

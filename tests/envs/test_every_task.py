@@ -46,7 +46,7 @@ def test_every_task(name):
     state, rows = pbad.envs.unroll(env, any_action, bounds, state, STEPS)
     np.testing.assert_array_equal(rows.info["status"], pbad.Status.CONVERGED)
     assert np.mean(np.asarray(rows.info["substeps"]) > 1) <= 0.01
-    assert np.mean(rows.info["iterations"]) < 15
+    assert np.mean(rows.info["iterations"]) < 20
     for x in (rows.obs, rows.next_obs, rows.reward):
         assert x.dtype == jnp.float32 and np.isfinite(x).all()
     assert np.ptp(rows.reward) > 0 or name == "acrobot"  # −1 until it is up

@@ -202,11 +202,24 @@ def test_less_than_the_solve_resolves_is_refused():
         pbad.rollout(model, pbad.make_state(model), n_steps=1, options=pbad.Options(DT, "radau2", accuracy=1e-6))
 
 
+def test_a_step_begins_with_what_the_last_one_ended_with():
+    """Twice the last part of the step before; the whole where there was none, or where that was easy."""
+    model, rule = pbad.chain(1, dtype=jnp.float64), substeps.Rule(1e-3, 3, 2 / 3, 64)
+    config, state = resolve(pbad.Options(DT, "radau2", accuracy=1e-3), model), pbad.make_state(model)
+
+    def first(last: float, known: bool = True) -> float:
+        before = dataclasses.replace(state, has_history=jnp.asarray(known), history_span=jnp.asarray(last * 2 / 3 * DT))
+        return int(substeps.none_yet(model, config, before, jnp.asarray(DT), rule).length) / substeps.FINEST
+
+    assert first(1 / 16) == 1 / 8 and first(1 / 3) == 1 / 2  # of 2/3 no sliver is left
+    assert first(1.0) == first(0.6) == first(2.0) == first(0.0) == first(1 / 16, known=False) == 1.0
+
+
 def test_parts_make_the_step_and_share_what_is_asked():
     """Of a smooth error, C h⁴: all of dt is made, no part is a sliver, and half of what is allowed is aimed at."""
-    model, rule = pbad.chain(1, dtype=jnp.float64), substeps.Rule(1e-3, 3, 64)
+    model, rule = pbad.chain(1, dtype=jnp.float64), substeps.Rule(1e-3, 3, 2 / 3, 64)
     config, state = resolve(pbad.Options(DT, "radau2", accuracy=1e-3), model), pbad.make_state(model)
-    begun = substeps.none_yet(model, config, state)
+    begun = substeps.none_yet(model, config, state, DT, rule)
     join = jax.jit(lambda p, info: substeps.joined(p, state, info, rule))
     for C in (1e-9, 1e-3, 1.0, 10.0):
         p, lengths = begun, []
