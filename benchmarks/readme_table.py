@@ -199,6 +199,35 @@ def error(data: dict) -> list[str]:
     return [*markdown(head, [[n, *(cell(rows[n, *c]) for c in columns)] for n in names], 1), "", said]
 
 
+def truth(data: dict) -> list[str]:
+    """The error of a control step and its CPU time, for some engines of all."""
+    rows = {(r["robot"], r["engine"]): r for r in data["rows"]}
+    ours = ["radau1 in 1", "radau2 in 1", "radau2 in 8", "radau2 to 0.01", "radau2 to 0.001"]
+
+    def cell(row: dict | None) -> str:
+        return "–" if row is None else f"{row['error']:.1g}, {figure(row['cpu_us'])} µs"
+
+    def theirs(robot: str) -> list[str]:
+        steps = [r for (name, engine), r in rows.items() if name == robot and engine.startswith("MuJoCo")]
+        files = steps[len(steps) // 2] if steps else None  # the file's own step is the middle one
+        return [cell(files), "–" if files is None else f"{files['laws']:.1g}"]
+
+    table = []
+    for robot, dt in dict.fromkeys((r["robot"], r["dt"]) for r in data["rows"]):
+        name = f"{robot.replace('_', ' ')}, {1e3 * dt:g} ms"
+        table.append([name, *(cell(rows.get((robot, engine))) for engine in ours), *theirs(robot)])
+    kept = [r["kept"] for r in data["rows"] if r["engine"] in ours[3:]]
+    said = (
+        f"Median error of q after one control step of {data['lanes']} typical states under random actions (rad, or m "
+        "over the model's length), each engine against a much finer step of its own; CPU time of a control step in one "
+        f"thread. An accuracy was kept within three times in {100 * min(kept):.0f} to {100 * max(kept):.0f} % of the "
+        "lanes. The last column is how far the fine steps of the two engines are apart: their laws of contact, friction "
+        "and limits."
+    )
+    head = ["error, CPU time", *(e.replace("radau", "radau(").replace(" ", ") ", 1) for e in ours)]
+    return [*markdown([*head, "MuJoCo C, the file's steps", "laws"], table, 1), "", said]
+
+
 def percent(row: dict, key: str) -> str:
     """A share, or why there is none."""
     return row.get("status", "–") if row.get(key) is None else f"{100 * row[key]:.1g} %"
@@ -420,6 +449,7 @@ TABLES = {
     "one_thread": one_thread,
     "rotation": rotation,
     "error": error,
+    "truth": truth,
     "stability": stability,
     "survey": survey,
     "standing": standing,

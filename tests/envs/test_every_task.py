@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.robots, pytest.mark.slow, pytest.mark.filterwarnings("
 
 LANES, STEPS = 16, 50
 FALL = {"hopper", "walker2d", "humanoid"}  # sooner or later, all of them
+MAY_FALL = {"quadruped"}  # three of them, and five in eight times as many steps
 
 
 def any_action(bounds, obs, key):
@@ -54,6 +55,6 @@ def test_every_task(name):
     if terms:
         np.testing.assert_allclose(sum(terms), rows.reward, rtol=1e-5, atol=1e-4)
     fell = np.any(rows.terminated, axis=1)
-    assert fell.all() if name in FALL else not fell.any(), f"{fell.sum()} lanes ended"
+    assert fell.all() if name in FALL else name in MAY_FALL or not fell.any(), f"{fell.sum()} lanes ended"
     limit = env.task.time_limit == STEPS
     np.testing.assert_array_equal(np.asarray(rows.truncated).sum(axis=1), int(limit))
