@@ -221,8 +221,8 @@ def truth(data: dict) -> list[str]:
         f"Median error of q after one control step of {data['lanes']} typical states under random actions (rad, or m "
         "over the model's length), each engine against a much finer step of its own; CPU time of a control step in one "
         f"thread. An accuracy was kept within three times in {100 * min(kept):.0f} to {100 * max(kept):.0f} % of the "
-        "lanes. The last column is how far the fine steps of the two engines are apart: their laws of contact, friction "
-        "and limits."
+        "lanes. The last column is how far the fine steps of the two engines are apart: their laws of contact, "
+        "friction and limits."
     )
     head = ["error, CPU time", *(e.replace("radau", "radau(").replace(" ", ") ", 1) for e in ours)]
     return [*markdown([*head, "MuJoCo C, the file's steps", "laws"], table, 1), "", said]

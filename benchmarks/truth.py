@@ -157,7 +157,7 @@ def advanced(m, begun, controls, dt: float, steps: int):
         mujoco.mj_getState(m, data, out, mujoco.mjtState.mjSTATE_FULLPHYSICS)
         states.append(out)
     u = np.asarray(controls).repeat(steps, axis=1)
-    own, m.opt.timestep, busy = m.opt.timestep, dt / steps, np.inf
+    own, m.opt.timestep, busy, made = m.opt.timestep, dt / steps, np.inf, np.zeros(0)
     with rollout.Rollout(nthread=1) as engine:
         for _ in range(REPEATS):
             began = time.process_time()
@@ -185,19 +185,23 @@ def picture(rows: list[dict], path: pathlib.Path, title: str) -> None:
     import matplotlib.pyplot as plt
 
     names = list(dict.fromkeys(r["robot"] for r in rows))
-    figure, axes = plt.subplots(2, 4, figsize=(13, 6))
+    wide = min(4, len(names))
+    figure, axes = plt.subplots(
+        -(-len(names) // wide), wide, figsize=(3.3 * wide, 3 * -(-len(names) // wide)), squeeze=False
+    )
     kinds = {"radau1 in": "C7", "radau2 in": "C0", "radau2 to": "C3", "MuJoCo C in": "C1"}
     for axis, name in zip(axes.flat, names):
         for kind, colour in kinds.items():
             own = [r for r in rows if r["robot"] == name and r["engine"].startswith(kind)]
             x, y = [r["cpu_us"] for r in own], [r["error"] for r in own]
             axis.plot(x, y, "o-", color=colour, markersize=3, linewidth=1, label=f"{kind} …")
+        axis.tick_params(labelsize=7, which="both")
         axis.set(xscale="log", yscale="log", title=f"{name}, {1e3 * ROBOTS[name][1]:g} ms")
     for axis in list(axes.flat)[len(names) :]:
         axis.axis("off")
-    axes[0, 0].legend(fontsize=8)
-    figure.supxlabel("CPU time of a control step, µs")
-    figure.supylabel("error of a control step, rad or lengths")
+    axes[0, 0].legend(fontsize=7)
+    figure.supxlabel("CPU time of a control step, µs", fontsize=10)
+    figure.supylabel("error, rad or lengths", fontsize=10)
     figure.suptitle(title, fontsize=9)
     figure.tight_layout()
     figure.savefig(path, dpi=100)
