@@ -111,7 +111,7 @@ plt.show()
 # ## 2. It stands
 #
 # The control is what the servos aim at. We give them the keyframe's for the whole time. Steps are of 0.02 s by
-# `radau1`, the scheme for robots on the ground.
+# `radau1`, the cheapest scheme.
 
 # %%
 options = pbad.Options(dt=0.02, scheme="radau1")
