@@ -205,12 +205,12 @@ def truth(data: dict) -> list[str]:
     ours = ["radau1 in 1", "radau2 in 1", "radau2 in 8", "radau2 to 0.01", "radau2 to 0.001"]
 
     def cell(row: dict | None) -> str:
-        return "–" if row is None else f"{row['error']:.1g}, {figure(row['cpu_us'])} µs"
+        return "–" if row is None else f"{row['error']:.2g}, {figure(row['cpu_us'])} µs"
 
     def theirs(robot: str) -> list[str]:
         steps = [r for (name, engine), r in rows.items() if name == robot and engine.startswith("MuJoCo")]
         files = steps[len(steps) // 2] if steps else None  # the file's own step is the middle one
-        return [cell(files), "–" if files is None else f"{files['laws']:.1g}"]
+        return [cell(files), "–" if files is None else f"{files['laws']:.2g}"]
 
     table = []
     for robot, dt in dict.fromkeys((r["robot"], r["dt"]) for r in data["rows"]):
