@@ -58,14 +58,14 @@ SCRIPTS = (
     Script("stability", 1.5, (), ("--only", "'chain:10'"), "40 and 100 links, the robots"),
     Script("rotation", 0.5, (), ("--only", "radau2"), "all schemes but radau(2)"),
     Script("error", 0.5, ("gymnasium",), ("--only", "'chain'"), "all systems but the chain"),
-    Script("truth", 0.9, ("gymnasium",), ("--only", "'swimmer'"), "all robots but the swimmer"),
+    Script("truth", 1.7, ("gymnasium",), ("--quick",), "all but a rehearsal"),
     Script("compile_memory", 2.4, RIVALS, (), "20 links and more, rollouts"),
     Script("many_lanes", 9, ("mjx",), (), "single precision, by steps"),
     Script("one_thread", 1.8, RIVALS[1:], (), "dirk4 and semi-implicit Euler"),
     Script("survey", 0.5, ("gymnasium",), ("--only", "gymnasium/"), "all but gymnasium's robots"),
-    Script("standing", 0.5, (), ("--quick",), "all but a rehearsal"),
-    Script("training", 0.3, ("cma",), ("--quick",), "all but a rehearsal"),
-    Script("unroll", 0.3, (), ("--quick",), "all but a rehearsal"),
+    Script("standing", 1, (), ("--quick",), "all but a rehearsal"),
+    Script("training", 0.5, ("cma",), ("--quick",), "all but a rehearsal"),
+    Script("unroll", 0.5, (), ("--quick",), "all but a rehearsal"),
     Script("gpu", 1, ("mjx", "gymnasium"), ("--quick",), "all but a rehearsal of --gpu"),
 )
 QUICK_BUDGET, QUICK_JOBS = 170.0, 2  # s a script

@@ -414,14 +414,13 @@ def training(data: dict) -> list[str]:
         parts = f"{sum(r['divided'] for r in rows)}" if "divided" in rows[0] else "–"
         spent = ", ".join(figure(r["cpu_s"]) for r in rows)
         fine, there = side_by_side(rows, "in_small_steps"), side_by_side(rows, "in_mujoco")
-        finer, stays = side_by_side(rows, "in_mujoco_finer"), side_by_side(rows, "in_mujoco", "steps")
+        stays = side_by_side(rows, "in_mujoco", "steps")
         failed = str(sum(r.get("failed", 0) for r in rows)) if place != "MuJoCo" else "–"
-        table.append([task, trainer, where, f"{steps:,}", spent, own, fine, there, finer, stays, failed, parts])
+        table.append([task, trainer, where, f"{steps:,}", spent, own, fine, there, stays, failed, parts])
     head = ["task", "trainer", "trained in", "control steps", "CPU s", "m/s", "in five steps an action", "in MuJoCo"]
-    head += ["in small steps of MuJoCo", "steps of 200 there", "failed", "in parts"]
+    head += ["steps of 200 there", "failed", "in parts"]
     said = "Seeds side by side, as many as were run, without noise, from fresh starts. "
-    said += "One thread, float32, 128 lanes of PPO and the policy gradient; compiling is left out. "
-    said += "In MuJoCo: in the steps of the file, and in steps a sixteenth of them."
+    said += "One thread, float32, 128 lanes of PPO and the policy gradient; compiling is left out."
     return [*markdown(head, table, 3), "", said]
 
 

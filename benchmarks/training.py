@@ -35,8 +35,9 @@ import numpy as np  # noqa: E402
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 
 
+FINER = 16  # times as many steps of MuJoCo's as its file asks for
+
 # what must see the same here and there: no contact forces, which are of another law
-FINER = 16
 MORE: dict[str, dict] = {"ant": {"contact_forces": False}}
 GYMNASIUM: dict[str, tuple[str, dict]] = {
     "half_cheetah": ("HalfCheetah-v5", {}),

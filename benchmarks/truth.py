@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 import systems
 from common import digits, one_thread, run
+from environments import xml
 from error import LANES, arm, distance, robot
 
 import pbad_jax as pbad
@@ -42,16 +43,12 @@ def in_wheel(package: str, *path: str) -> pathlib.Path:
     return pathlib.Path(found).parent.joinpath(*path)
 
 
-def gymnasium_file(name: str) -> str:
-    return str(in_wheel("gymnasium", "envs", "mujoco", "assets", f"{name}.xml"))
-
-
 def on_its_way(name: str, dt: float):
     """A robot of `envs`: model, states, controls, and MuJoCo's model of the same file or None."""
     more = {"path": str(in_wheel("mujoco", BARKOUR))} if name == "quadruped" else {}
-    file = more.get("path") or (None if name == "spider" else gymnasium_file(name))
+    file = more.get("path") or xml(name)
     mujoco: Any = importlib.import_module("mujoco")
-    return *robot(name, dt, **more), file and mujoco.MjModel.from_xml_path(file)
+    return *robot(name, dt, **more), file and mujoco.MjModel.from_xml_path(str(file))
 
 
 def reaching_arm(dt: float):

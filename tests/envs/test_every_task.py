@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.robots, pytest.mark.slow, pytest.mark.filterwarnings("
 
 LANES, STEPS = 16, 50
 FALL = {"hopper", "walker2d", "humanoid"}  # sooner or later, all of them
-MAY_FALL = {"quadruped"}  # three of them, and five in eight times as many steps
+MAY_FALL = {"quadruped"}  # three of them, five in eight times as many steps; its steps are hard
 
 
 def any_action(bounds, obs, key):
@@ -47,7 +47,7 @@ def test_every_task(name):
     state, rows = pbad.envs.unroll(env, any_action, bounds, state, STEPS)
     np.testing.assert_array_equal(rows.info["status"], pbad.Status.CONVERGED)
     assert np.mean(np.asarray(rows.info["substeps"]) > 1) <= 0.01
-    assert np.mean(rows.info["iterations"]) < 20
+    assert np.mean(rows.info["iterations"]) < (20 if name in MAY_FALL else 15)
     for x in (rows.obs, rows.next_obs, rows.reward):
         assert x.dtype == jnp.float32 and np.isfinite(x).all()
     assert np.ptp(rows.reward) > 0 or name == "acrobot"  # −1 until it is up
