@@ -54,8 +54,11 @@ class Joints:
             assert at.guide is not None
             return Led(self.value(model, at.start.q), None, self._own(at.guide.inertia))
 
-        pull = DofPull(self.v_index, model.nv)
-        return Lengths(self.value(model, at.q), self._own(at.v), pull, led)
+        def begun() -> tuple[jax.Array, jax.Array]:
+            return self.value(model, at.start.q), self._own(at.start.v)
+
+        pull, a = DofPull(self.v_index, model.nv), None if at.a is None else self._own(at.a)
+        return Lengths(self.value(model, at.q), self._own(at.v), pull, led, a, begun)
 
     def value(self, model: Model, q: jax.Array) -> jax.Array:
         """(n,) rad or m."""
@@ -107,7 +110,11 @@ class Tendons:
             assert at.guide is not None
             return Led(self.value(model, at.start.q), None, 1.0 / (c * c @ (1.0 / at.guide.inertia)))  # joints alone
 
-        return Lengths(self.value(model, at.q), c @ at.v, JointPull(c, at.v), led)
+        def begun() -> tuple[jax.Array, jax.Array]:
+            return self.value(model, at.start.q), c @ at.start.v
+
+        a = None if at.a is None else c @ at.a
+        return Lengths(self.value(model, at.q), c @ at.v, JointPull(c, at.v), led, a, begun)
 
     def value(self, model: Model, q: jax.Array) -> jax.Array:
         """(n,) rad or m."""

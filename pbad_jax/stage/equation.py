@@ -143,7 +143,7 @@ def _stage_terms(
     accel, accel_slopes = joint_field.table(model, eq.C, z, st.delta.joint, Y.joint)
     joint_r = model.armature[None] * accel
 
-    load = scaled(_loads(model, start, eq, st, rates / dt, V / dt, dt, guide), dt)
+    load = scaled(_loads(model, start, eq, st, (rates / dt, accel / dt**2, V / dt), dt, guide), dt)
     end, impulse = None, jnp.zeros(len(eq.nodes), z.dtype) if eq.impulse is None else eq.impulse
     rare, duals = SparseLoads(), load.dual
     if eq.impulse is not None and acting(model, "step"):
@@ -173,17 +173,18 @@ def _stage_terms(
 
 
 def _loads(
-    model: Model, start: StepStart, eq: StageEquation, st: StageFields, rates: jax.Array, V: jax.Array, dt, guide
+    model: Model, start: StepStart, eq: StageEquation, st: StageFields, rates: tuple[jax.Array, ...], dt, guide
 ) -> Load:
-    """What acts at the stages, at every stage."""
+    """What acts at the stages, at every stage; rates: v and a (m,nv), V (m,N,3,4)."""
 
-    def one(z, v, f, V, time, led):
+    def one(z, v, a, V, f, time, led):
         q = manifold.compose_increment(model, start.q, z)
         at = instant_at(model, start, q, v, f, V, time, dt)
-        return total_load(model, dataclasses.replace(at, guide=led), "stages")
+        return total_load(model, dataclasses.replace(at, guide=led, a=a), "stages")
 
     led = None if guide is None else guides.at_stages(model, guide, jnp.diag(eq.D) / dt, start.origin)
-    return jax.vmap(one)(st.z, rates, st.frames, V, start.time + eq.nodes * dt, led)
+    v, a, V = rates
+    return jax.vmap(one)(st.z, v, a, V, st.frames, start.time + eq.nodes * dt, led)
 
 
 def end_load(model: Model, start: StepStart, node, st: StageFields, dt) -> Load:
@@ -230,6 +231,12 @@ def stage_rates(eq: StageEquation, st: StageFields) -> Field:
     """dt V_i of the stages."""
     known = known_at(eq.rate, 1.0, st.delta)
     return jax.tree.map(lambda x, y: jnp.tensordot(eq.D, x, axes=1) + y, st.delta, known)
+
+
+def stage_accelerations(eq: StageEquation, st: StageFields) -> Field:
+    """dt² A_i of the stages."""
+    known = known_at(eq.accel, 1.0, st.delta)
+    return jax.tree.map(lambda x, y: jnp.tensordot(eq.C, x, axes=1) + y, st.delta, known)
 
 
 def end_velocity(

@@ -1,5 +1,7 @@
 """The work of the forces over a step: what the change of kinetic energy is compared with."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
@@ -23,14 +25,16 @@ def stage_work(model: Model, start: StepStart, eq: StageEquation, st: StageField
     """dt × the power at every stage of the forces that act there, (m,nforces) J; of those in `which`, else zero."""
     if not any(acts_at(model.forces[k]) == "stages" for k in which):
         return jnp.zeros((len(eq.nodes), len(model.forces)), start.q.dtype)
-    V = equation.stage_rates(eq, st)
-    v = jax.vmap(lambda z_i, u: joint_field.pullback(model, z_i, u))(st.z, V.joint) / eq.dt
+    V, A = equation.stage_rates(eq, st), equation.stage_accelerations(eq, st)
+    joints = jax.vmap(lambda z_i, u: joint_field.pullback(model, z_i, u))
+    v, a = joints(st.z, V.joint) / eq.dt, joints(st.z, A.joint) / eq.dt**2
     q = jax.vmap(lambda z_i: manifold.compose_increment(model, start.q, z_i))(st.z)
 
-    def at_stage(q, v, f, V, time):
-        return power(model, instant_at(model, start, q, v, f, V, time, eq.dt), "stages", which)
+    def at_stage(q, v, a, f, V, time):
+        at = dataclasses.replace(instant_at(model, start, q, v, f, V, time, eq.dt), a=a)
+        return power(model, at, "stages", which)
 
-    return eq.dt * jax.vmap(at_stage)(q, v, st.frames, V.T / eq.dt, start.time + eq.nodes * eq.dt)
+    return eq.dt * jax.vmap(at_stage)(q, v, a, st.frames, V.T / eq.dt, start.time + eq.nodes * eq.dt)
 
 
 def impulse_work(
