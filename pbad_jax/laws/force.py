@@ -84,7 +84,7 @@ class Instant:
     start: Start
     dt: jax.Array  # () s, the step
     guide: Guide | None = None  # on the way to a root; in total_load, its `dual` has those of all forces
-    a: jax.Array | None = None  # (nv,) rad/s², m/s²: those of the scheme, or the mean of the step; None: in no step
+    a: jax.Array | None = None  # (nv,) rad/s², m/s²: of the scheme at its stages; None: once a step, or in no step
 
 
 def instant(q, v, T, V, time, control) -> Instant:
@@ -515,9 +515,14 @@ def couples_joints(force: Force) -> bool:
     return getattr(force, "couples_joints", True)
 
 
+def is_inertial(force: Force) -> bool:
+    """Whether a force follows accelerations, which an instant by itself does not have."""
+    return getattr(force, "inertial", False)
+
+
 def inertial(model: Model) -> list[str]:
-    """The names of the forces that follow accelerations, which an instant by itself does not have."""
-    return [name_of(f) for f in model.forces if getattr(f, "inertial", False)]
+    """The names of the forces that do."""
+    return [name_of(f) for f in model.forces if is_inertial(f)]
 
 
 def description(force: Force, model: Model) -> tuple[str, str]:

@@ -172,9 +172,7 @@ def _stage_terms(
     )
 
 
-def _loads(
-    model: Model, start: StepStart, eq: StageEquation, st: StageFields, rates: tuple[jax.Array, ...], dt, guide
-) -> Load:
+def _loads(model: Model, start: StepStart, eq: StageEquation, st: StageFields, rates, dt, guide) -> Load:
     """What acts at the stages, at every stage; rates: v and a (m,nv), V (m,N,3,4)."""
 
     def one(z, v, a, V, f, time, led):
@@ -231,12 +229,6 @@ def stage_rates(eq: StageEquation, st: StageFields) -> Field:
     """dt V_i of the stages."""
     known = known_at(eq.rate, 1.0, st.delta)
     return jax.tree.map(lambda x, y: jnp.tensordot(eq.D, x, axes=1) + y, st.delta, known)
-
-
-def stage_accelerations(eq: StageEquation, st: StageFields) -> Field:
-    """dt² A_i of the stages."""
-    known = known_at(eq.accel, 1.0, st.delta)
-    return jax.tree.map(lambda x, y: jnp.tensordot(eq.C, x, axes=1) + y, st.delta, known)
 
 
 def end_velocity(

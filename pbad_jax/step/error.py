@@ -41,8 +41,7 @@ from pbad_jax.dynamics.instant import acceleration_field, damped, damping_of, ge
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.laws.force import Instant, Load, acting, scaled, sum_of, total_load
-from pbad_jax.laws.force import inertial as inertial_forces
+from pbad_jax.laws.force import Instant, Load, acting, is_inertial, scaled, sum_of, total_load
 from pbad_jax.math import batched
 from pbad_jax.math.small import matmul
 from pbad_jax.model.model import Model
@@ -54,6 +53,7 @@ from pbad_jax.stage.equation import StageEquation
 from pbad_jax.stage.fields import StageFields
 from pbad_jax.stage.problem import length_of
 from pbad_jax.stage.start import StepStart, instant_at
+from pbad_jax.stage.work import stage_accelerations
 
 FOLLOWED = 3  # steps of Newton's method for the accelerations at the start
 MET = 1 / 40  # of the stiffness of what is met within the step
@@ -81,7 +81,7 @@ def local_error(
 
     # dt² A at the start and at the stages, less coasting
     load, begun = _begun(model, start, eq.dt)
-    A = equation.stage_accelerations(eq, st)
+    A = stage_accelerations(eq, st)
     coast = coasting(model, start, eq.dt, eq.nodes)
     begun = jax.tree.map(jnp.subtract, begun, coast.first)
     A = jax.tree.map(jnp.subtract, A, coast.accel)
@@ -160,10 +160,10 @@ def _begun(model: Model, start: StepStart, dt) -> tuple[Load, Field]:
     a = operator.solve(model, start.mass, forced(load))
 
     # where forces follow accelerations, by Newton's method: they are piecewise linear
-    if inertial_forces(model):
+    if any(map(is_inertial, model.forces)):
         for _ in range(FOLLOWED):
             load = _at_start(model, start, dt, "stages", a)
-            assert load.dtau_da is not None
+            assert load.dtau_da is not None  # as of what is inertial
             felt = operator.plus(model, start.frames, start.mass, -load.dtau_da, None)
             a = a + operator.solve(model, felt, forced(load) - operator.times(model, start.mass, a))
         load = _without_inertial(model, start, dt, load, a)
@@ -176,7 +176,7 @@ def _without_inertial(model: Model, start: StepStart, dt, load: Load, a: jax.Arr
     """Without the slopes of forces that follow accelerations: they push for a part of the step, and soften nothing."""
     at = dataclasses.replace(_instant(model, start, dt), a=a)
     for force in model.forces:
-        if getattr(force, "inertial", False):
+        if is_inertial(force):
             own = force.load(model, at)
             by_q, by_v = (None if x is None else -x for x in (own.dtau_dq, own.dtau_dv))
             load = load._replace(dtau_dq=sum_of(load.dtau_dq, by_q), dtau_dv=sum_of(load.dtau_dv, by_v), dtau_da=None)
