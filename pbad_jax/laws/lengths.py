@@ -49,13 +49,11 @@ class Joints:
 
     def at(self, model: Model, at: Instant) -> Lengths:
         """q and v."""
+        begun = self.value(model, at.start.q)
 
         def led() -> Led:
             assert at.guide is not None
-            return Led(self.value(model, at.start.q), None, self._own(at.guide.inertia))
-
-        def begun() -> tuple[jax.Array, jax.Array]:
-            return self.value(model, at.start.q), self._own(at.start.v)
+            return Led(begun, None, self._own(at.guide.inertia))
 
         pull, a = DofPull(self.v_index, model.nv), None if at.a is None else self._own(at.a)
         return Lengths(self.value(model, at.q), self._own(at.v), pull, led, a, begun)
@@ -104,14 +102,11 @@ class Tendons:
 
     def at(self, model: Model, at: Instant) -> Lengths:
         """c · q and c · v."""
-        c = self.coefficient
+        c, begun = self.coefficient, self.value(model, at.start.q)
 
         def led() -> Led:
             assert at.guide is not None
-            return Led(self.value(model, at.start.q), None, 1.0 / (c * c @ (1.0 / at.guide.inertia)))  # joints alone
-
-        def begun() -> tuple[jax.Array, jax.Array]:
-            return self.value(model, at.start.q), c @ at.start.v
+            return Led(begun, None, 1.0 / (c * c @ (1.0 / at.guide.inertia)))  # joints alone
 
         a = None if at.a is None else c @ at.a
         return Lengths(self.value(model, at.q), c @ at.v, JointPull(c, at.v), led, a, begun)

@@ -252,7 +252,7 @@ class Stop:
     def along(self, x: Lengths, at: Instant) -> Along:
         """Of both ends: the low one pushes up, the high one down."""
         assert x.begun is not None  # as LineForce has made sure
-        ends = zip(excesses(x.value, self.range), excesses(x.begun()[0], self.range))
+        ends = zip(excesses(x.value, self.range), excesses(x.begun, self.range))
         low, high = (self._end(x, side, beyond, before) for (side, beyond), (_, before) in ends)
         slopes = sum_of(low.by_length, high.by_length), sum_of(low.by_rate, high.by_rate)
         by_acceleration = sum_of(low.by_acceleration, high.by_acceleration)

@@ -64,7 +64,7 @@ class Lengths(NamedTuple):
     pull: Any  # how a force along each is felt: its `load(Along)` is a Load
     led: Callable[[], Led]
     acceleration: jax.Array | None = None  # (n,) ℓ̈; None: in no step, or of lengths that are bent
-    begun: Callable[[], tuple[jax.Array, jax.Array]] | None = None  # ℓ and ℓ̇ at the start of the step; None: bent
+    begun: jax.Array | None = None  # (n,) ℓ at the start of the step; None: of lengths that are bent
 
 
 def not_led() -> Led:

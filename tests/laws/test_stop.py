@@ -120,7 +120,7 @@ def test_one_large_step_into_an_end():
 @pytest.mark.float64
 @pytest.mark.parametrize("accuracy", [1e-3, 1e-5])
 def test_an_accuracy_meets_the_end_in_time(accuracy):
-    """Of 50 ms, against 500 even steps; a wrong acceleration at the start of a step makes parts without end."""
+    """Of 50 ms, against 5,000 even steps; a wrong acceleration at the start of a step makes parts without end."""
     q, v, u = (jnp.asarray(x, DTYPE) for x in np.transpose(list(CASES.values())))
     right, _, _ = paths(hinge(), q, v, u, pbad.Options(dt=1e-5, scheme="radau2"), 5000)
     path, _, status = paths(hinge(), q, v, u, pbad.Options(dt=0.05, scheme="radau2", accuracy=accuracy), 1)
@@ -169,7 +169,7 @@ def test_slopes_of_the_law_are_those_of_autodiff():
 
 @pytest.mark.float64
 def test_the_newton_matrix_has_them_at_every_stage():
-    """Two stages, coupled by rates and accelerations, beside a ball: J against differences of the residual."""
+    """Two stages, coupled by rates and accelerations, beside a ball: J against autodiff of the residual."""
     model, (q, v, delta) = two(), draws(8)
     scheme, dt = pbad.radau(2), 0.02
 
