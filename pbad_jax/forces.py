@@ -25,7 +25,7 @@ from pbad_jax.laws.force import (
 from pbad_jax.laws.gravity import Gravity, GravityCompensation, gravity_compensation
 from pbad_jax.laws.lengths import Coupling, Joints, Tendons
 from pbad_jax.laws.line_force import LineForce, actuators, is_actuator, joint_ranges
-from pbad_jax.laws.line_laws import Actuation, Damping, Friction, Limit, Polynomial, Spring, Stop
+from pbad_jax.laws.line_laws import Actuation, Damping, Friction, Limit, Polynomial, Spring
 from pbad_jax.laws.paper import PaperContact, PaperDrag, paper_contact, paper_drag, paper_friction
 from pbad_jax.laws.paths import Paths, Sites
 from pbad_jax.laws.pulls import Along, Lengths
@@ -79,7 +79,6 @@ __all__ = [
     "Sites",
     "Spring",
     "Start",
-    "Stop",
     "Tendons",
     "Wrench",
     "actuators",

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.checks import one_of
-from pbad_jax.errors import ModelError, OptionError
+from pbad_jax.errors import OptionError
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.laws.force import field_of, inertial, instant, total_load
+from pbad_jax.laws.force import field_of, instant, total_load
 from pbad_jax.math import batched, loops, rotations
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.rotations import hat
@@ -66,11 +66,6 @@ def frames(model: Model, q: jax.Array) -> tuple[jax.Array, transforms.Frames]:
 
 def spatial_state(model: Model, state: State, control: jax.Array) -> SpatialState:
     """Twists, bias accelerations and wrenches: the outward half of RNEA at zero joint acceleration."""
-    if following := inertial(model):
-        raise ModelError(
-            f"{', '.join(following)} follows accelerations, which only a step knows: take the model without, as by "
-            "load(..., limits='spring')"
-        )
     t, v = tree(model.topology), state.v
     T, f = frames(model, state.q)
     moves = jnp.asarray(t.dof_above_link.T, v.dtype)

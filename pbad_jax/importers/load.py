@@ -30,7 +30,6 @@ from pbad_jax.errors import (
 )
 from pbad_jax.importers import mjcf, mujoco_model, urdf
 from pbad_jax.importers.features import idle
-from pbad_jax.importers.mujoco_softness import with_stops
 from pbad_jax.importers.safety import Budget, Node, Roots, cut, nearest, parse, read_bytes, serialise
 from pbad_jax.laws.with_forces import with_forces
 from pbad_jax.model.model import Model
@@ -74,7 +73,6 @@ def load(
     unsupported: Literal["error"] = "error",
     package_dirs: Folders = (),
     body_contact: bool = True,
-    limits: Literal["spring", "MuJoCo"] = "spring",
     dtype: Any = None,
 ) -> Model: ...
 @overload
@@ -85,12 +83,9 @@ def load(
     unsupported: Literal["warn"],
     package_dirs: Folders = (),
     body_contact: bool = True,
-    limits: Literal["spring", "MuJoCo"] = "spring",
     dtype: Any = None,
 ) -> tuple[Model, LoadReport]: ...
-def load(
-    source, *, floating_base=False, unsupported="error", package_dirs=(), body_contact=True, limits="spring", dtype=None
-):
+def load(source, *, floating_base=False, unsupported="error", package_dirs=(), body_contact=True, dtype=None):
     """A `Model` from an MJCF or URDF file.
 
     Args:
@@ -104,8 +99,6 @@ def load(
             package.xml, pyproject.toml, setup.py or `__init__.py`, or called assets.
         body_contact: whether bodies touch one another, as the file says. Where that does not matter, False makes
             steps cheaper and compiling quicker; the ground stays.
-        limits: how the ends of hinges and slides push. "spring": as a Joint's. "MuJoCo": by MuJoCo's own law and the
-            file's solref and solimp (`forces.Stop`), so that a motion into them is MuJoCo's; of an MJCF file.
         dtype: float32 or float64, as in `build_model`.
 
     Returns:
@@ -133,10 +126,7 @@ def load(
         raise OptionError(f"unsupported={unsupported!r}: choose 'error' or 'warn'")
     if not isinstance(body_contact, bool):
         raise OptionError(f"body_contact={body_contact!r}: choose True or False")
-    if limits not in ("spring", "MuJoCo"):
-        raise OptionError(f"limits={limits!r}: choose 'spring' or 'MuJoCo'")
-    how = unsupported == "warn", package_dirs, dtype, body_contact
-    model, report, file = _load(source, floating_base, *how, mujoco_limits=limits == "MuJoCo")
+    model, report, file = _load(source, floating_base, unsupported == "warn", package_dirs, dtype, body_contact)
     if unsupported == "error":
         if report.notes:
             warnings.warn(printable(f"{file}: {_listed(report.notes)}"), stacklevel=2)
@@ -148,15 +138,7 @@ def load(
 
 
 def _load(
-    source,
-    floating_base=False,
-    lenient=True,
-    package_dirs=(),
-    dtype=None,
-    body_contact=True,
-    *,
-    meshes=True,
-    mujoco_limits=False,
+    source, floating_base=False, lenient=True, package_dirs=(), dtype=None, body_contact=True, *, meshes=True
 ) -> tuple[Model, LoadReport, str]:
     """The model, the report and the file's name; `meshes=False` leaves out those of a URDF.
 
@@ -174,10 +156,6 @@ def _load(
     if root.tag == "mujoco":
         prepared = mjcf.prepare(root, roots, budget)
     elif root.tag == "robot":
-        if mujoco_limits:
-            raise OptionError(
-                f"{root.file}: limits='MuJoCo' wants an MJCF file; a URDF does not say how soft limits are"
-            )
         prepared = urdf.prepare(root, roots, meshes=meshes)
     else:
         raise ModelFileError(
@@ -204,8 +182,6 @@ def _load(
     if unsupported and not lenient:
         raise _unsupported(root.file, unsupported)
     model = _build(root.file, prepared, converted, dtype, body_contact)
-    if mujoco_limits:
-        model = with_stops(mj_model, model)
     notes = tuple(prepared.notes + converted.notes + messages)
     return model, LoadReport(unsupported, model.topology.inactive, notes), root.file
 

@@ -4,22 +4,12 @@ A constraint of MuJoCo's has a reference acceleration of x/(τ ζ d_max)² at th
 the free acceleration a. At rest (1 − d) a = d x/(τ ζ d_max)², so that x is that of a spring mass/τ'² with
 τ' = τ ζ d_max √((1 − d)/d). The impedance d grows with x from d₀ to d_max; here it is their mean. With MuJoCo's
 defaults τ' is 0.27 τ.
-
-`with_stops` takes the whole of it: F = m (κ x + β ẋ + ẍ)₊, m = d/(1 − d) of the inertia that is felt, κ = 1/(d τ² ζ²),
-β = 2/(d τ), d = d_max.
 """
-
-import dataclasses
 
 import numpy as np
 
-from pbad_jax import checks
 from pbad_jax.builders.descriptions import Joint
 from pbad_jax.importers.mjcf import mujoco_module
-from pbad_jax.laws.lengths import Joints
-from pbad_jax.laws.line_force import LineForce
-from pbad_jax.laws.line_laws import Limit, Stop
-from pbad_jax.model.model import Model
 
 DEFAULT = 0.02  # s, τ of what is neither of solref's two forms
 USUAL = DEFAULT * 0.95 * np.sqrt(0.075 / 0.925)  # s, τ' of MuJoCo's defaults
@@ -36,37 +26,11 @@ def spring_time(m, solref: np.ndarray, solimp: np.ndarray) -> np.ndarray:
     (first, second), (low, high) = np.reshape(solref, (-1, 2)).T, np.reshape(solimp, (-1, 5))[:, :2].T
     low, high = (np.clip(x, 1e-4, 0.9999) for x in (low, high))
     d = 0.5 * (low + high)
-    by_time = np.maximum(first, _least_time(m)) * second
+    safe = not m.opt.disableflags & int(mujoco_module().mjtDisableBit.mjDSBL_REFSAFE)
+    by_time = np.maximum(first, 2 * m.opt.timestep if safe else 1e-6) * second
     by_stiffness = 1 / np.sqrt(np.maximum(-first, 1e-12))
     time = np.where((first > 0) & (second > 0), by_time, np.where((first < 0) & (second <= 0), by_stiffness, DEFAULT))
     return time * high * np.sqrt((1 - d) / d)
-
-
-def with_stops(m, model: Model) -> Model:
-    """The model of an mjModel m, whose hinges and slides have the ends of MuJoCo's law instead of a Limit."""
-    joint = np.asarray(m.dof_jntid)
-    (first, second), impedance = m.jnt_solref[joint].T, np.clip(m.jnt_solimp[joint, 1], 1e-4, 0.9999)
-    by_time, by_stiffness = (first > 0) & (second > 0), (first < 0) & (second <= 0)
-    tau = np.where(by_time, np.maximum(first, _least_time(m)), DEFAULT)
-    ratio = np.where(by_time, second, 1.0)
-
-    # κ in 1/s² and β in 1/s, by times or as they stand
-    spring = np.where(by_stiffness, -first, 1 / (tau * ratio) ** 2) / impedance
-    damper = np.where(by_stiffness, -second, 2 / tau) / impedance
-    inertia = impedance / (1 - impedance) / np.maximum(m.dof_invweight0, 1e-15)
-    leaf, forces = checks.leaf(model.dtype), []
-    for force in model.forces:
-        if isinstance(force, LineForce) and isinstance(force.length, Joints) and isinstance(force.law, Limit):
-            own = map(leaf, (inertia * spring, damper / spring, inertia))
-            force = LineForce(force.length, Stop(force.law.range, *own))
-        forces.append(force)
-    return dataclasses.replace(model, forces=tuple(forces))
-
-
-def _least_time(m) -> float:
-    """Of a time constant, s: two of the file's time steps, where its flag `refsafe` is not off."""
-    safe = not m.opt.disableflags & int(mujoco_module().mjtDisableBit.mjDSBL_REFSAFE)
-    return 2 * m.opt.timestep if safe else 1e-6
 
 
 def usual(time: np.ndarray | float, *, turns: bool) -> dict[str, np.ndarray | float]:

@@ -84,7 +84,6 @@ class Instant:
     start: Start
     dt: jax.Array  # () s, the step
     guide: Guide | None = None  # on the way to a root; in total_load, its `dual` has those of all forces
-    a: jax.Array | None = None  # (nv,) rad/s², m/s²: of the scheme at its stages; None: once a step, or in no step
 
 
 def instant(q, v, T, V, time, control) -> Instant:
@@ -168,7 +167,6 @@ class Load(NamedTuple):
     tau: jax.Array | None = None  # (nv,) N or N m
     dtau_dq: jax.Array | None = None  # (nv,) or (nv,nv)
     dtau_dv: jax.Array | None = None  # (nv,) or (nv,nv)
-    dtau_da: jax.Array | None = None  # (nv,) or (nv,nv), only where the instant has an `a`
     point_forces: tuple[PointForces, ...] = ()
     modelled_tau: jax.Array | None = None  # (nv,) what the next linear model has beside `tau`; None: nothing
     dual: Any = None  # what `at.guide.dual` will be at the next iterate; of total_load, those of all forces
@@ -247,7 +245,7 @@ def total_load(model: Model, at: Instant, where: str | None = None) -> Load:
             duals.append(None)
             continue
         load = _of_right_shapes(model, force, force.load(model, of_force(at, k)))
-        sums = (sum_of(a, b) for a, b in zip(total[:5], load[:5]))
+        sums = (sum_of(a, b) for a, b in zip(total[:4], load[:4]))
         extra = sum_of(total.modelled_tau, load.modelled_tau)
         total = Load(*sums, point_forces=total.point_forces + load.point_forces, modelled_tau=extra)
         duals.append(load.dual)
@@ -278,7 +276,7 @@ def _of_right_shapes(model: Model, force: "Force", load: Load) -> Load:
     nv = model.nv
     parts = [("field", load.field, [(model.topology.n_links, 3, 4)]), ("tau", load.tau, [(nv,)])]
     parts += [("modelled_tau", load.modelled_tau, [(nv,)])]
-    parts += [(name, getattr(load, name), [(nv,), (nv, nv)]) for name in ("dtau_dq", "dtau_dv", "dtau_da")]
+    parts += [(name, getattr(load, name), [(nv,), (nv, nv)]) for name in ("dtau_dq", "dtau_dv")]
     for k, p in enumerate(load.point_forces):
         c, n = p.u.shape[:2]
         shapes = {"u": (c, n, 4), "df_dP": (c, n, 3, n, 3), "df_dV": (c, n, 3, n, 3)}
@@ -305,7 +303,7 @@ def sum_of(a: jax.Array | None, b: jax.Array | None) -> jax.Array | None:
 
 
 def scaled(load: Load, dt) -> Load:
-    """A Load times dt²; what is divided by a velocity, times dt, by an acceleration, once."""
+    """A Load times dt²; what is divided by a velocity, times dt."""
 
     def times(x, factor):
         return None if x is None else factor * x
@@ -320,7 +318,6 @@ def scaled(load: Load, dt) -> Load:
         tau=times(load.tau, dt**2),
         dtau_dq=times(load.dtau_dq, dt**2),
         dtau_dv=times(load.dtau_dv, dt),
-        dtau_da=load.dtau_da,
         point_forces=tuple(map(pulled, load.point_forces)),
         modelled_tau=times(load.modelled_tau, dt**2),
         dual=load.dual,
@@ -407,7 +404,6 @@ class Force(Protocol):
         at: str = "stages"             or "step": one implicit impulse a step, see the module
         conservative: bool = True      whether the force is minus the gradient of its `potential`, no more
         dissipates: bool = False       whether what it does beside its potential, if it has one, only takes energy
-        inertial: bool = False         whether it follows `at.a`: for steps of radau, and no dynamics of an instant
         couples_joints: bool = True    whether a full (nv,nv) slope joins joints; False: it is blocks of the balls
         potential(model, at)           () J: enters `potential_energy`; without it a force is not conservative
         held_potential(model, at)      () J: of a drive, what its work is the fall of, or less, while control and time
@@ -444,7 +440,7 @@ class Force(Protocol):
 
 
 WHERE = ("stages", "step")
-FLAGS = ("conservative", "dissipates", "inertial", "couples_joints")
+FLAGS = ("conservative", "dissipates", "couples_joints")
 METHODS = ("potential", "held_potential", "gap", "depth", "passed", "near", "dual", "by_parts", "describe")
 OPTIONAL = ("at", *FLAGS, *METHODS)
 
@@ -513,16 +509,6 @@ def makes_no_energy(force: Force) -> bool:
 def couples_joints(force: Force) -> bool:
     """Whether a full (nv,nv) slope of the force joins joints; blocks of the balls do not."""
     return getattr(force, "couples_joints", True)
-
-
-def is_inertial(force: Force) -> bool:
-    """Whether a force follows accelerations, which an instant by itself does not have."""
-    return getattr(force, "inertial", False)
-
-
-def inertial(model: Model) -> list[str]:
-    """The names of the forces that do."""
-    return [name_of(f) for f in model.forces if is_inertial(f)]
 
 
 def description(force: Force, model: Model) -> tuple[str, str]:

@@ -49,14 +49,13 @@ class Joints:
 
     def at(self, model: Model, at: Instant) -> Lengths:
         """q and v."""
-        begun = self.value(model, at.start.q)
 
         def led() -> Led:
             assert at.guide is not None
-            return Led(begun, None, self._own(at.guide.inertia))
+            return Led(self.value(model, at.start.q), None, self._own(at.guide.inertia))
 
-        pull, a = DofPull(self.v_index, model.nv), None if at.a is None else self._own(at.a)
-        return Lengths(self.value(model, at.q), self._own(at.v), pull, led, a, begun)
+        pull = DofPull(self.v_index, model.nv)
+        return Lengths(self.value(model, at.q), self._own(at.v), pull, led)
 
     def value(self, model: Model, q: jax.Array) -> jax.Array:
         """(n,) rad or m."""
@@ -102,14 +101,13 @@ class Tendons:
 
     def at(self, model: Model, at: Instant) -> Lengths:
         """c · q and c · v."""
-        c, begun = self.coefficient, self.value(model, at.start.q)
+        c = self.coefficient
 
         def led() -> Led:
             assert at.guide is not None
-            return Led(begun, None, 1.0 / (c * c @ (1.0 / at.guide.inertia)))  # joints alone
+            return Led(self.value(model, at.start.q), None, 1.0 / (c * c @ (1.0 / at.guide.inertia)))  # joints alone
 
-        a = None if at.a is None else c @ at.a
-        return Lengths(self.value(model, at.q), c @ at.v, JointPull(c, at.v), led, a, begun)
+        return Lengths(self.value(model, at.q), c @ at.v, JointPull(c, at.v), led)
 
     def value(self, model: Model, q: jax.Array) -> jax.Array:
         """(n,) rad or m."""

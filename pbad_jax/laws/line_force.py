@@ -11,8 +11,8 @@ from pbad_jax.errors import ModelError
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.laws.balls import BallLimit
 from pbad_jax.laws.force import Instant, Load, offers
-from pbad_jax.laws.lengths import Coupling, Joints, Tendons
-from pbad_jax.laws.line_laws import Limit, Stop
+from pbad_jax.laws.lengths import Coupling, Joints
+from pbad_jax.laws.line_laws import Limit
 from pbad_jax.model.model import Model, check_model
 
 ACTUATOR = ("control_range", "geared", "force")  # what the law of an actuator has
@@ -43,11 +43,6 @@ class LineForce:
                 f"{self.name} is an actuator, because its law has a u_index; it needs {', '.join(missing)}, see "
                 "pbad_jax.forces.Actuation"
             )
-        if isinstance(self.law, Stop) and not isinstance(self.length, (Joints, Tendons)):
-            raise ModelError(
-                f"{self.name}: a Stop has an inertia, but {type(self.length).__name__} no acceleration; give joints or "
-                "fixed tendons, or take a Limit"
-            )
         if offers(self.law, "energy") and not getattr(self.length, "exact", True):
             raise ModelError(
                 f"{self.name}: {type(self.length).__name__} have a rate but no length, which a "
@@ -73,11 +68,6 @@ class LineForce:
     def dissipates(self) -> bool:
         """Whether the law only takes energy, beside its own."""
         return getattr(self.law, "dissipates", False)
-
-    @property
-    def inertial(self) -> bool:
-        """Whether the law follows accelerations."""
-        return getattr(self.law, "inertial", False)
 
     @property
     def couples_joints(self) -> bool:
@@ -167,7 +157,7 @@ def joint_ranges(model: Model) -> np.ndarray:
     check_model(model)
     out, balls = np.tile([-np.inf, np.inf], (model.nv, 1)), tree(model.topology).ball_v
     for force in model.forces:
-        if isinstance(force, LineForce) and isinstance(force.length, Joints) and isinstance(force.law, (Limit, Stop)):
+        if isinstance(force, LineForce) and isinstance(force.length, Joints) and isinstance(force.law, Limit):
             own = slice(None) if force.length.v_index is None else list(force.length.v_index)
             low, high = np.asarray(force.law.range, float).T
             out[own, 0], out[own, 1] = np.maximum(out[own, 0], low), np.minimum(out[own, 1], high)

@@ -4,7 +4,7 @@ A law is a pytree with `along(lengths, at) -> Along`; of the instant it looks at
 may have, of exactly these names::
 
     at: str = "stages"                  or "step", as in `Force`; and so are
-    conservative, dissipates, inertial: bool
+    conservative, dissipates: bool
     energy(value) -> () J               of lengths (n,): what `along` is minus the gradient of, at no rate
     held_energy(control, value) -> () J the same of a drive while its control stands still
     first_dual(dtype)                   arrays: what `along` finds in `at.guide.dual` at the first iterate
@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.laws.force import Instant, sum_of
+from pbad_jax.laws.force import Instant
 from pbad_jax.laws.one_sided import OneSided, Tangent, excesses, expected_of, led, no_tangent, one_sided
 from pbad_jax.laws.pulls import Along, Led, Lengths
 from pbad_jax.laws.smoothing import Sliding, no_sliding, primal_dual_coulomb, ramp, smooth_coulomb
@@ -222,65 +222,6 @@ class Limit:
 
     def _beyond(self, value: jax.Array) -> list[tuple[float, jax.Array]]:
         return excesses(value, self.range)
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Stop:
-    """Soft ends of a range as MuJoCo's constraints are: θ (k (x + T ẋ) + m ẍ)₊ of the excess x beyond either.
-
-    An inertia m that is engaged beyond the end, with a spring and a damper. At rest it gives way as a spring of k; a
-    blow it takes as slowly as the three together move, without rebound from T √(k/m) = 2 on. In a step that reaches the
-    end, or leaves it, it acts for the share θ of its way, taken as straight, that is beyond: so no force jumps where a
-    step ends. It has no potential energy: how much of a blow comes back is the inertia's affair. An instant by itself
-    has ẍ = 0, and θ is 0 or 1.
-
-    Example:
-        >>> ends = jnp.array([[-1.0, 1.0], [-jnp.inf, jnp.inf]])
-        >>> law = forces.Stop(ends, jnp.full(2, 500.0), jnp.full(2, 0.04), jnp.full(2, 0.2))
-        >>> pbad.with_forces(arm, forces.LineForce(forces.Joints(), law)).forces[-1].name
-        'JointStop'
-    """
-
-    range: jax.Array  # (n,2) rad or m, ±inf = free
-    stiffness: jax.Array  # (n,) k, N/m or N m/rad
-    relaxation: jax.Array  # (n,) T, s
-    inertia: jax.Array  # (n,) m, kg or kg m²
-    conservative = False
-    inertial = True
-
-    def along(self, x: Lengths, at: Instant) -> Along:
-        """Of both ends: the low one pushes up, the high one down."""
-        assert x.begun is not None  # as LineForce has made sure
-        ends = zip(excesses(x.value, self.range), excesses(x.begun, self.range))
-        low, high = (self._end(x, side, beyond, before) for (side, beyond), (_, before) in ends)
-        slopes = sum_of(low.by_length, high.by_length), sum_of(low.by_rate, high.by_rate)
-        by_acceleration = sum_of(low.by_acceleration, high.by_acceleration)
-        return Along(low.force + high.force, *slopes, by_acceleration=by_acceleration)
-
-    def acts(self) -> np.ndarray:
-        """Where there is an end."""
-        return np.logical_or.reduce(np.isfinite(np.asarray(self.range)), axis=-1)
-
-    def _end(self, x: Lengths, side: float, beyond: jax.Array, before: jax.Array) -> Along:
-        """What the end at this side does; `before`: x as the step began."""
-        # the share θ of the way that is beyond, and its slope
-        enters, leaves = (before < 0) & (beyond > 0), (before >= 0) & (beyond < 0)
-        way = jnp.where(enters | leaves, jnp.abs(beyond - before), 1.0)
-        share = jnp.where(enters, beyond / way, jnp.where(leaves, before / way, (beyond >= 0).astype(way.dtype)))
-        by_x = jnp.where(enters | leaves, jnp.abs(before) / way**2, 0.0)
-
-        # spring, damper and inertia, where they push
-        k, d, m = self.stiffness, self.stiffness * self.relaxation, self.inertia
-        push = k * beyond + side * d * x.rate
-        if x.acceleration is not None:
-            push = push + side * m * x.acceleration
-        on = share * (push > 0)
-        push = jnp.maximum(push, 0.0)
-
-        # back to ℓ, of which x is ± so much and more
-        by_a = None if x.acceleration is None else -on * m
-        return Along(-side * share * push, -on * k - by_x * push, -on * d, by_acceleration=by_a)
 
 
 @jax.tree_util.register_dataclass

@@ -40,7 +40,6 @@ class Along(NamedTuple):
     modelled: jax.Array | None = None  # (n,) what the next linear model has for `force`, None: the same; see `Guide`
     curving: jax.Array | None = None  # (n,) the force whose product with the curvatures the matrix has, None: `force`
     dual: Any = None
-    by_acceleration: jax.Array | None = None  # (n,), of lengths that have one
 
 
 class Led(NamedTuple):
@@ -56,15 +55,13 @@ class Lengths(NamedTuple):
 
     Example:
         >>> forces.Lengths._fields
-        ('value', 'rate', 'pull', 'led', 'acceleration', 'begun')
+        ('value', 'rate', 'pull', 'led')
     """
 
     value: jax.Array  # (n,) ℓ, m or rad
     rate: jax.Array  # (n,) ℓ̇
     pull: Any  # how a force along each is felt: its `load(Along)` is a Load
     led: Callable[[], Led]
-    acceleration: jax.Array | None = None  # (n,) ℓ̈; None: in no step, or of lengths that are bent
-    begun: jax.Array | None = None  # (n,) ℓ at the start of the step; None: of lengths that are bent
 
 
 def not_led() -> Led:
@@ -81,8 +78,8 @@ class DofPull(NamedTuple):
     def load(self, f: Along) -> Load:
         """τ and diagonal slopes."""
         beyond = None if f.modelled is None else self._spread(f.modelled - f.force)
-        tau, by_q, by_v, by_a = map(self._spread, (f.force, f.by_length, f.by_rate, f.by_acceleration))
-        return Load(tau=tau, dtau_dq=by_q, dtau_dv=by_v, dtau_da=by_a, modelled_tau=beyond, dual=f.dual)
+        tau, by_q, by_v = (self._spread(x) for x in (f.force, f.by_length, f.by_rate))
+        return Load(tau=tau, dtau_dq=by_q, dtau_dv=by_v, modelled_tau=beyond, dual=f.dual)
 
     def _spread(self, x: jax.Array | None) -> jax.Array | None:
         if x is None or self.v_index is None:
@@ -100,16 +97,14 @@ class JointPull(NamedTuple):
     def load(self, f: Along) -> Load:
         """τ and full slopes."""
         G = self.gradient
-        slopes = f.by_length, f.by_rate, f.by_acceleration
-        by_q, by_v, by_a = (None if x is None else G.T @ (x[:, None] * G) for x in slopes)
+        by_q, by_v = (None if x is None else G.T @ (x[:, None] * G) for x in (f.by_length, f.by_rate))
         if self.curvature is not None:
             bent = jnp.tensordot(f.force, self.curvature, 1)
             by_q = bent if by_q is None else by_q + bent
             if f.by_rate is not None:
                 by_q = by_q + G.T @ (f.by_rate[:, None] * (self.curvature @ self.v))
         beyond = None if f.modelled is None else G.T @ (f.modelled - f.force)
-        more = {"dtau_da": by_a, "modelled_tau": beyond, "dual": f.dual}
-        return Load(tau=G.T @ f.force, dtau_dq=by_q, dtau_dv=by_v, **more)
+        return Load(tau=G.T @ f.force, dtau_dq=by_q, dtau_dv=by_v, modelled_tau=beyond, dual=f.dual)
 
     def minus(self, other: "JointPull", slope: jax.Array, curve: jax.Array) -> "JointPull":
         """That of ℓ − p(ℓ'), of p' and p'' (n,)."""

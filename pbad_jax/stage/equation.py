@@ -143,7 +143,7 @@ def _stage_terms(
     accel, accel_slopes = joint_field.table(model, eq.C, z, st.delta.joint, Y.joint)
     joint_r = model.armature[None] * accel
 
-    load = scaled(_loads(model, start, eq, st, (rates / dt, accel / dt**2, V / dt), dt, guide), dt)
+    load = scaled(_loads(model, start, eq, st, rates / dt, V / dt, dt, guide), dt)
     end, impulse = None, jnp.zeros(len(eq.nodes), z.dtype) if eq.impulse is None else eq.impulse
     rare, duals = SparseLoads(), load.dual
     if eq.impulse is not None and acting(model, "step"):
@@ -172,17 +172,18 @@ def _stage_terms(
     )
 
 
-def _loads(model: Model, start: StepStart, eq: StageEquation, st: StageFields, rates, dt, guide) -> Load:
-    """What acts at the stages, at every stage; rates: v and a (m,nv), V (m,N,3,4)."""
+def _loads(
+    model: Model, start: StepStart, eq: StageEquation, st: StageFields, rates: jax.Array, V: jax.Array, dt, guide
+) -> Load:
+    """What acts at the stages, at every stage."""
 
-    def one(z, v, a, V, f, time, led):
+    def one(z, v, f, V, time, led):
         q = manifold.compose_increment(model, start.q, z)
         at = instant_at(model, start, q, v, f, V, time, dt)
-        return total_load(model, dataclasses.replace(at, guide=led, a=a), "stages")
+        return total_load(model, dataclasses.replace(at, guide=led), "stages")
 
     led = None if guide is None else guides.at_stages(model, guide, jnp.diag(eq.D) / dt, start.origin)
-    v, a, V = rates
-    return jax.vmap(one)(st.z, v, a, V, st.frames, start.time + eq.nodes * dt, led)
+    return jax.vmap(one)(st.z, rates, st.frames, V, start.time + eq.nodes * dt, led)
 
 
 def end_load(model: Model, start: StepStart, node, st: StageFields, dt) -> Load:

@@ -88,7 +88,6 @@ def _joint_terms(model: Model, t: StageTerms, *, coupled: bool) -> JointTerms:
         terms = terms._replace(balls=model.armature[balls][None, None, ..., None] * t.accel.balls - curl)
     terms = _less(model, terms, t.load.dtau_dq, _identity(model, same), coupled=coupled)
     terms = _less(model, terms, t.load.dtau_dv, t.rate, coupled=coupled)
-    terms = _less(model, terms, t.load.dtau_da, t.accel, coupled=coupled)
     if t.end is None:
         return terms
     by_q, by_v = (None if x is None else x[None] for x in (t.end.dtau_dq, t.end.dtau_dv))

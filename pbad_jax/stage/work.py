@@ -1,13 +1,10 @@
 """The work of the forces over a step: what the change of kinetic energy is compared with."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 
 from pbad_jax.dynamics.instant import instant_of
 from pbad_jax.kinematics import joint_field, manifold
-from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.laws.force import Instant, Load, acts_at, field_of, is_conservative, of_force
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
@@ -22,26 +19,18 @@ def counted(model: Model, start: StepStart, account: bool) -> tuple[int, ...]:
     return tuple(range(len(model.forces))) if account else start.driven
 
 
-def stage_accelerations(eq: StageEquation, st: StageFields) -> Field:
-    """dt² A_i of the stages."""
-    known = equation.known_at(eq.accel, 1.0, st.delta)
-    return jax.tree.map(lambda x, y: jnp.tensordot(eq.C, x, axes=1) + y, st.delta, known)
-
-
 def stage_work(model: Model, start: StepStart, eq: StageEquation, st: StageFields, which: tuple[int, ...]) -> jax.Array:
     """dt × the power at every stage of the forces that act there, (m,nforces) J; of those in `which`, else zero."""
     if not any(acts_at(model.forces[k]) == "stages" for k in which):
         return jnp.zeros((len(eq.nodes), len(model.forces)), start.q.dtype)
-    V, A = equation.stage_rates(eq, st), stage_accelerations(eq, st)
-    joints = jax.vmap(lambda z_i, u: joint_field.pullback(model, z_i, u))
-    v, a = joints(st.z, V.joint) / eq.dt, joints(st.z, A.joint) / eq.dt**2
+    V = equation.stage_rates(eq, st)
+    v = jax.vmap(lambda z_i, u: joint_field.pullback(model, z_i, u))(st.z, V.joint) / eq.dt
     q = jax.vmap(lambda z_i: manifold.compose_increment(model, start.q, z_i))(st.z)
 
-    def at_stage(q, v, a, f, V, time):
-        at = dataclasses.replace(instant_at(model, start, q, v, f, V, time, eq.dt), a=a)
-        return power(model, at, "stages", which)
+    def at_stage(q, v, f, V, time):
+        return power(model, instant_at(model, start, q, v, f, V, time, eq.dt), "stages", which)
 
-    return eq.dt * jax.vmap(at_stage)(q, v, a, st.frames, V.T / eq.dt, start.time + eq.nodes * eq.dt)
+    return eq.dt * jax.vmap(at_stage)(q, v, st.frames, V.T / eq.dt, start.time + eq.nodes * eq.dt)
 
 
 def impulse_work(

@@ -28,8 +28,6 @@ share of K is fitted, one-off, to robots and landing balls; benchmarks/error.py 
 Read next: step.py.
 """
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,7 +39,7 @@ from pbad_jax.dynamics.instant import acceleration_field, damped, damping_of, ge
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.laws.force import Instant, Load, acting, is_inertial, scaled, sum_of, total_load
+from pbad_jax.laws.force import Load, acting, scaled, total_load
 from pbad_jax.math import batched
 from pbad_jax.math.small import matmul
 from pbad_jax.model.model import Model
@@ -53,9 +51,7 @@ from pbad_jax.stage.equation import StageEquation
 from pbad_jax.stage.fields import StageFields
 from pbad_jax.stage.problem import length_of
 from pbad_jax.stage.start import StepStart, instant_at
-from pbad_jax.stage.work import stage_accelerations
 
-FOLLOWED = 3  # steps of Newton's method for the accelerations at the start
 MET = 1 / 40  # of the stiffness of what is met within the step
 
 
@@ -80,8 +76,8 @@ def local_error(
     first, each = jnp.asarray(weights[0], st.z.dtype), jnp.asarray(weights[1:], st.z.dtype)
 
     # dt² A at the start and at the stages, less coasting
-    load, begun = _begun(model, start, eq.dt)
-    A = stage_accelerations(eq, st)
+    load = _at_start(model, start, eq.dt, "stages")
+    begun, A = _acceleration(model, start, eq.dt, load), _accelerations(eq, st)
     coast = coasting(model, start, eq.dt, eq.nodes)
     begun = jax.tree.map(jnp.subtract, begun, coast.first)
     A = jax.tree.map(jnp.subtract, A, coast.accel)
@@ -140,47 +136,25 @@ def _positions(scheme: Scheme) -> np.ndarray:
     return np.linalg.inv(np.array(scheme.C))[-1]
 
 
-def _at_start(model: Model, start: StepStart, dt, where: str, a: jax.Array | None = None) -> Load:
+def _at_start(model: Model, start: StepStart, dt, where: str) -> Load:
     """What acts there, at the stages or once a step, as it is at the start."""
-    return total_load(model, dataclasses.replace(_instant(model, start, dt), a=a), where)
+    at = instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
+    return total_load(model, at, where)
 
 
-def _instant(model: Model, start: StepStart, dt) -> Instant:
-    return instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
-
-
-def _begun(model: Model, start: StepStart, dt) -> tuple[Load, Field]:
-    """What acts all along the step, as it is at the start, and dt² A_0 under all that acts at the stages."""
+def _acceleration(model: Model, start: StepStart, dt, load: Load) -> Field:
+    """dt² A_0, under the forces that act at the stages."""
     inertial = matmul(transforms.centripetal_field(model, start.frames, start.v), model.second_moment)
-
-    def forced(load: Load) -> jax.Array:
-        return generalised_force(model, start.frames, load, inertial, recurrence=start.recurrence)
-
-    load, identity = _at_start(model, start, dt, "stages"), manifold.identity_increment(model)
-    a = operator.solve(model, start.mass, forced(load))
-
-    # where forces follow accelerations, by Newton's method: they are piecewise linear
-    if any(map(is_inertial, model.forces)):
-        for _ in range(FOLLOWED):
-            load = _at_start(model, start, dt, "stages", a)
-            assert load.dtau_da is not None  # as of what is inertial
-            felt = operator.plus(model, start.frames, start.mass, -load.dtau_da, None)
-            a = a + operator.solve(model, felt, forced(load) - operator.times(model, start.mass, a))
-        load = _without_inertial(model, start, dt, load, a)
-
+    tau = generalised_force(model, start.frames, load, inertial, recurrence=start.recurrence)
+    a, identity = operator.solve(model, start.mass, tau), manifold.identity_increment(model)
     A = acceleration_field(model, start.frames, identity, start.v, a)
-    return load, jax.tree.map(lambda x: dt**2 * x, A)
+    return jax.tree.map(lambda x: dt**2 * x, A)
 
 
-def _without_inertial(model: Model, start: StepStart, dt, load: Load, a: jax.Array) -> Load:
-    """Without the slopes of forces that follow accelerations: they push for a part of the step, and soften nothing."""
-    at = dataclasses.replace(_instant(model, start, dt), a=a)
-    for force in model.forces:
-        if is_inertial(force):
-            own = force.load(model, at)
-            by_q, by_v = (None if x is None else -x for x in (own.dtau_dq, own.dtau_dv))
-            load = load._replace(dtau_dq=sum_of(load.dtau_dq, by_q), dtau_dv=sum_of(load.dtau_dv, by_v), dtau_da=None)
-    return load
+def _accelerations(eq: StageEquation, st: StageFields) -> Field:
+    """dt² A_i, under what acts at the stages and what acts once a step."""
+    known = equation.known_at(eq.accel, 1.0, st.delta)
+    return jax.tree.map(lambda x, y: jnp.tensordot(eq.C, x, axes=1) + y, st.delta, known)
 
 
 def _of_impulse(

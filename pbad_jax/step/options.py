@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from pbad_jax.checks import integer, step_size
 from pbad_jax.dynamics.instant import coupling
 from pbad_jax.errors import OptionError
-from pbad_jax.laws.force import acting, at_stages, inertial, is_conservative, name_of
+from pbad_jax.laws.force import acting, at_stages, is_conservative, name_of
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import NAMES, AnyScheme, Scheme, radau
 from pbad_jax.stage.problem import SolverConfig
@@ -214,7 +214,6 @@ def resolve(options: Options, model: Model) -> SolverConfig:
         OptionError: a tolerance below what the dtype resolves, or an energy wanted of forces without one.
     """
     _check_impulses(options, model)
-    _check_accelerations(options, model)
     tolerance = _tolerance(options, model.dtype)
     if options.accuracy is not None and options.accuracy < LEAST_ACCURACY * tolerance:
         raise OptionError(
@@ -243,16 +242,6 @@ def _check_impulses(options: Options, model: Model) -> None:
         raise OptionError(
             f"{scheme.name} has no place for forces that act once a step (at='step'): {', '.join(once)}. Use "
             "radau(2), or make them with at='stages' and dt a tenth of a contact or less"
-        )
-
-
-def _check_accelerations(options: Options, model: Model) -> None:
-    """Of radau the stages have accelerations; those of dirk begin elsewhere, and a history is one of positions."""
-    scheme, following = scheme_of(options), inertial(model)
-    if following and (not isinstance(scheme, Scheme) or scheme.has_history):
-        raise OptionError(
-            f"{', '.join(following)} follows accelerations, which {scheme.name} has no good ones of: use radau(1), "
-            "radau(2) or radau(3), or limits='spring' of load"
         )
 
 
