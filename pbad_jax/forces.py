@@ -29,6 +29,7 @@ from pbad_jax.laws.line_laws import Actuation, Damping, Friction, Limit, Polynom
 from pbad_jax.laws.paper import PaperContact, PaperDrag, paper_contact, paper_drag, paper_friction
 from pbad_jax.laws.paths import Paths, Sites
 from pbad_jax.laws.pulls import Along, Lengths
+from pbad_jax.laws.soft_end import SoftEnd
 from pbad_jax.laws.tendons import (
     joint_polynomial,
     spatial_tendon_limit,
@@ -77,6 +78,7 @@ __all__ = [
     "ShapeContact",
     "SignedDistance",
     "Sites",
+    "SoftEnd",
     "Spring",
     "Start",
     "Tendons",

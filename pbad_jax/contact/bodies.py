@@ -20,7 +20,7 @@ There is one point for every pair of shapes. Of many pairs `most` take part in a
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -55,6 +55,7 @@ from pbad_jax.geometry import axes
 from pbad_jax.geometry.points import contact_points
 from pbad_jax.geometry.surfaces import safe_norm
 from pbad_jax.laws.force import Instant, Load, Parts, Start
+from pbad_jax.laws.soft_end import SoftEnd
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import matvec, small_sum, transpose
 from pbad_jax.model.model import Model, check_model
@@ -148,7 +149,7 @@ class BodyContact:
     most: int | None = dataclasses.field(default=None, metadata=STATIC)  # pairs at a time; None: all
     # whether joints connect the bodies of each; (): none
     held: tuple[bool, ...] = dataclasses.field(default=(), metadata=STATIC)
-    dissipates = True
+    end: SoftEnd | None = None  # what pushes instead of stiffness, width and damping
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
@@ -166,7 +167,17 @@ class BodyContact:
         """Which pairs overlap most, or almost do, at the start of a step; None for all."""
         return None if self._taken == len(self.links) else self._most(start)
 
-    def potential(self, model: Model, at: Instant) -> jax.Array:
+    @property
+    def dissipates(self) -> bool:
+        """Beside its own energy; of an end with an inertia nobody knows."""
+        return self.end is None
+
+    @property
+    def potential(self) -> Callable[[Model, Instant], jax.Array] | None:
+        """None of an end with an inertia."""
+        return self._stored if self.end is None else None
+
+    def _stored(self, model: Model, at: Instant) -> jax.Array:
         """k ∫ramp(δ), J, and what the stop has."""
         return stored_energy(self._gap, self._law, at)
 
@@ -347,6 +358,7 @@ def geom_contact(
         links=tuple((a.link, a.link, b.link, b.link) for a, b in both),
         turning=None if turning is None else leaf(turning),
         at=at,
+        end=None,
         conservative=is_elastic(numbers, turning),
         most=max_contacts,
         held=of_one_tree(model, [(a.link, b.link) for a, b in both]),

@@ -57,40 +57,49 @@ class Expected(NamedTuple):
     trust: jax.Array  # ()
 
 
+class Rubbing(NamedTuple):
+    """What surfaces are across a normal force."""
+
+    friction: jax.Array  # (c,) μ
+    stick_speed: jax.Array  # (c,) m/s
+
+
 def no_slip(c: int, dtype) -> Slip:
     """Before the first iterate."""
     zero = jnp.zeros((c, 3), dtype)
     return Slip(zero, zero, jnp.zeros((c, 3, 3), dtype))
 
 
-def rubbing(law: Any, depth: jax.Array, rate: jax.Array, w: jax.Array) -> tuple[OneSided, Friction]:
-    """Normal force and friction; `law` has stiffness, width, damping, friction and stick_speed, (c,) each."""
+def rubbing(law: Any, rubs: Rubbing, depth: jax.Array, rate: jax.Array, w: jax.Array) -> tuple[OneSided, Friction]:
+    """Normal force by the `law` of one_sided.py, and friction."""
     N = one_sided(law, depth, rate)
-    direction, slope = smooth_coulomb(w, law.stick_speed[:, None])
-    by_normal = -law.friction[:, None] * direction
-    return N, Friction(N.force[:, None] * by_normal, by_normal, -(law.friction * N.force)[:, None, None] * slope)
+    direction, slope = smooth_coulomb(w, rubs.stick_speed[:, None])
+    by_normal = -rubs.friction[:, None] * direction
+    return N, Friction(N.force[:, None] * by_normal, by_normal, -(rubs.friction * N.force)[:, None, None] * slope)
 
 
-def led_rubbing(law: Any, depth: jax.Array, rate: jax.Array, w: jax.Array, e: Expected) -> tuple[OneSided, Friction]:
+def led_rubbing(
+    law: Any, rubs: Rubbing, depth: jax.Array, rate: jax.Array, w: jax.Array, e: Expected
+) -> tuple[OneSided, Friction]:
     """The same with the linear model of the module."""
     N = led(law, depth, rate, e.depth, e.normal, e.rate, e.mass)
     assert N.curving is not None and N.tangent is not None
-    here = N.force[:, None] * -law.friction[:, None] * smooth_coulomb(w, law.stick_speed[:, None])[0]
+    here = N.force[:, None] * -rubs.friction[:, None] * smooth_coulomb(w, rubs.stick_speed[:, None])[0]
 
     # λ, in the cone of the normal force that was expected
-    most = law.friction * expected_force(law, depth, e.depth, e.normal)
+    most = rubs.friction * expected_force(law, depth, e.depth, e.normal)
     expected = e.slip.offset + e.slip.by_depth * e.depth[:, None] + matvec(e.slip.by_w, e.w)
     size = jnp.sqrt(small_sum(expected * expected))
     expected = jnp.where(size > most, most / jnp.where(size > 0, size, 1.0), 1.0)[:, None] * expected
 
     # where it would slide under that
     gives = 1 / (e.rate * e.sliding_mass)
-    grip = law.friction * N.curving
-    omega = sliding(w - gives[:, None] * expected, gives * grip, law.stick_speed)
-    direction, slope = smooth_coulomb(omega, law.stick_speed[:, None])
+    grip = rubs.friction * N.curving
+    omega = sliding(w - gives[:, None] * expected, gives * grip, rubs.stick_speed)
+    direction, slope = smooth_coulomb(omega, rubs.stick_speed[:, None])
 
     # the linear model there
-    by_normal, by_w = -law.friction[:, None] * direction, -grip[:, None, None] * slope
+    by_normal, by_w = -rubs.friction[:, None] * direction, -grip[:, None, None] * slope
     f, by_normal = N.curving[:, None] * by_normal, e.trust * by_normal
     by_depth = N.tangent.slope[:, None] * by_normal
     y = (N.curving - N.tangent.offset) / jnp.where(N.tangent.slope > 0, N.tangent.slope, 1.0)

@@ -72,7 +72,8 @@ def contact_between(
     tau = checks.above_zero(time_constant, "time_constant of contact_between")
     mu = None if friction is None else checks.number(friction, "friction of contact_between")
     how = {"stiffness": stiffness, "smoothing": smoothing, "damping": damping, "stick_speed": stick_speed}
-    return geoms_in_contact(model, geoms, tau, mu, turning, margin=margin, max_contacts=max_contacts, **how)
+    made = geoms_in_contact(model, geoms, tau, mu, turning, margin=margin, max_contacts=max_contacts, **how)
+    return tuple(force for force, _ in made)
 
 
 def geoms_in_contact(
@@ -85,8 +86,8 @@ def geoms_in_contact(
     margin: Any = 0.0,
     max_contacts: int = MAX_CONTACTS,
     **how: Any,
-) -> tuple[BodyContact | ShapeContact, ...]:
-    """The same for c pairs of shapes by their places in the model's geometry.
+) -> list[tuple[BodyContact | ShapeContact, np.ndarray]]:
+    """The same for c pairs of shapes by their places in the model's geometry, and which of the pairs each has.
 
     tau, friction and margin are () or (c,), turning (2,) or (c,2).
     """
@@ -105,10 +106,10 @@ def geoms_in_contact(
         same = {"margin": (margin * one)[k], "max_contacts": max_contacts, **how}
         same["turning"] = None if turning is None else (turning * one[:, None])[k]
         if places:
-            out.append(convex_contact(model, own, (tau * one)[k], mu, places=places, **same))
+            out.append((convex_contact(model, own, (tau * one)[k], mu, places=places, **same), k))
         else:
-            out.append(geom_contact(model, own, (tau * one)[k], mu, **same))
-    return tuple(out)
+            out.append((geom_contact(model, own, (tau * one)[k], mu, **same), k))
+    return out
 
 
 def _shapes_of(model: Model, body: int) -> list[int]:

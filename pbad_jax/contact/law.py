@@ -26,13 +26,14 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.contact.cluster import Following, followers, turning_under
-from pbad_jax.contact.coulomb import Expected, Slip, led_rubbing, no_slip, rubbing
+from pbad_jax.contact.coulomb import Expected, Rubbing, Slip, led_rubbing, no_slip, rubbing
 from pbad_jax.contact.torsion import Duals, no_turning, turning_friction
 from pbad_jax.errors import ModelError
 from pbad_jax.geometry.surfaces import safe_norm
 from pbad_jax.laws.force import Guide, Instant, Load, Parts, PointForces, each_link, in_parts, place
 from pbad_jax.laws.one_sided import Tangent, expected_force, led, no_tangent, one_sided, spring
 from pbad_jax.laws.pulls import Along, pulled
+from pbad_jax.laws.soft_end import SoftEnd, in_step
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.rotations import hat
 from pbad_jax.math.small import identity_like, matmul, matvec, small_sum, transpose
@@ -107,6 +108,7 @@ class Material:
     stick_speed: jax.Array  # (c,) m/s
     turning: jax.Array | None  # (c,2) m, torsional and rolling friction
     room: jax.Array | None  # (c,) m, the depth at which the middle of one is in the other; None: nobody knows
+    end: SoftEnd | None  # what the normal force is of instead of stiffness, width and damping; None: of these
     conservative: bool = dataclasses.field(default=False, metadata=STATIC)
 
 
@@ -122,7 +124,16 @@ def material(contact: Any, room: jax.Array | None, share: float = 1.0) -> Materi
     """Of a contact's own fields; `share` of the stiffness where it is divided among places."""
     slow = jnp.broadcast_to(contact.stick_speed, contact.stiffness.shape)
     own = contact.width, contact.damping, contact.friction, slow, contact.turning, room
-    return Material(share * contact.stiffness, *own, conservative=contact.conservative)
+    return Material(share * contact.stiffness, *own, contact.end, conservative=contact.conservative)
+
+
+def pressing(gap: Gap, law: Material, at: Instant) -> tuple[jax.Array | float, Any]:
+    """By how much an end has given way, (c,) m or 0, and the law of one_sided.py beyond that."""
+    if law.end is None:
+        return 0.0, law
+    P, V = points_of(gap, at.start.T), points_of(gap, at.start.V)
+    d, n, _ = gap.slopes(P, at)
+    return in_step(law.end, gap.reach - d, -small_sum((n * V).reshape(len(P), -1)), at)
 
 
 # --- the forces ------------------------------------------------------------------------------------------
@@ -132,19 +143,21 @@ def contact_load(gap: Gap, law: Material, at: Instant) -> Load:
     """Normal forces, friction across them and against turning, each with its dual."""
     P, V = points_of(gap, at.T), points_of(gap, at.V)
     (d, n, curvature), flat = gap.slopes(P, at), (len(P), -1)
-    depth, rate = gap.reach - d, -small_sum((n * V).reshape(flat))
-    expected = None if at.guide is None else gap.reach - gap.distance(points_of(gap, at.guide.T), at)
+    given_way, normal_law = pressing(gap, law, at)
+    reach = gap.reach - given_way
+    depth, rate = reach - d, -small_sum((n * V).reshape(flat))
+    expected = None if at.guide is None else reach - gap.distance(points_of(gap, at.guide.T), at)
     mass = None if at.guide is None else 1 / _mobility(gap, at.guide, n[:, 0], at)
 
     # the normal force and what follows it
     more: list[Following] = []
     if law.conservative:
-        N = one_sided(law, depth, rate)
+        N = one_sided(normal_law, depth, rate)
         if at.guide is not None and expected is not None:
-            N = led(law, depth, rate, expected, at.guide.dual[0], at.guide.rate, mass)
+            N = led(normal_law, depth, rate, expected, at.guide.dual[0], at.guide.rate, mass)
         dual = N.tangent, None, None
     else:
-        N, more, dual = _with_friction(gap, law, depth, rate, expected, mass, at)
+        N, more, dual = _with_friction(gap, law, normal_law, depth, rate, expected, mass, at)
 
     # pulled back to the points
     along = Along(N.force, -N.by_depth, -N.by_rate, N.modelled, N.curving)
@@ -161,10 +174,10 @@ def contact_load(gap: Gap, law: Material, at: Instant) -> Load:
     return Load(point_forces=(normal, *followers(normal, more, by_P, by_V, gap.bodies)), dual=dual)
 
 
-def _with_friction(gap: Gap, law: Material, depth, rate, expected, mass, at: Instant):
+def _with_friction(gap: Gap, law: Material, normal_law: Any, depth, rate, expected, mass, at: Instant):
     """The normal force (OneSided), the forces that follow it, and the duals."""
     touch, links, guide = gap.touching(at), links_of(gap)[:, gap.bodies], at.guide
-    n, rough = unit(touch.n), dataclasses.replace(law, friction=law.friction * safe_norm(touch.n))
+    n, rubs = unit(touch.n), Rubbing(law.friction * safe_norm(touch.n), law.stick_speed)
 
     # the tangential velocity of the first body against the second, where they touched at the start of the step
     sides = jnp.asarray([1.0, -1.0], n.dtype)[: touch.u.shape[1]]
@@ -175,13 +188,13 @@ def _with_friction(gap: Gap, law: Material, depth, rate, expected, mass, at: Ins
 
     w = relative(at.V)
     if guide is None:
-        N, friction = rubbing(rough, depth, rate, w)
+        N, friction = rubbing(normal_law, rubs, depth, rate, w)
     else:
         w_expected = w + guide.rate * relative(guide.T - at.T)
         tangent, slip, _ = guide.dual
         sliding_mass = 1 / _sliding_mobility(links, touch.u, across, at)
         e = Expected(expected, w_expected, tangent, slip, mass, sliding_mass, guide.rate, guide.trust)
-        N, friction = led_rubbing(rough, depth, rate, w, e)
+        N, friction = led_rubbing(normal_law, rubs, depth, rate, w, e)
 
     # the same on both bodies, with opposite signs
     def on_each(x: jax.Array) -> jax.Array:
@@ -216,8 +229,9 @@ def contact_parts(gap: Any, law: Material, at: Instant) -> Parts:
     gap = dataclasses.replace(gap, links=(), where=jnp.asarray(links_of(gap)))
 
     # where they are, where the step began, what the guide expects
+    given_way, normal_law = pressing(gap, law, at)
     here, began, expected = (gap.reach - gap.distance(points_of(gap, T), at) for T in (at.T, at.start.T, at.guide.T))
-    pushed = expected_force(law, here, expected, at.guide.dual[0])
+    pushed = expected_force(normal_law, here - given_way, expected - given_way, at.guide.dual[0])
     acts = ~((here < 0) & (began < 0) & (pushed <= 0))  # also what is no number
 
     some, duals, acts = jax.tree.map(in_parts, ((gap, law), at.guide.dual, acts))

@@ -28,7 +28,7 @@ places overlap at the end of a step, `passed` says so: BRANCH.
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -61,6 +61,7 @@ from pbad_jax.geometry import convex
 from pbad_jax.geometry.convex import Convex
 from pbad_jax.geometry.convex_shapes import convex_shapes, flatter
 from pbad_jax.laws.force import Instant, Load, Parts, Start
+from pbad_jax.laws.soft_end import SoftEnd
 from pbad_jax.math import rotations
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import matmul, matvec, small_sum, transpose
@@ -154,7 +155,7 @@ class ShapeContact:
     turning: jax.Array | None = None  # (c,2) m, torsional and rolling friction
     at: str = dataclasses.field(default="step", metadata=STATIC)
     conservative: bool = dataclasses.field(default=False, metadata=STATIC)
-    dissipates = True
+    end: SoftEnd | None = None  # what pushes instead of stiffness, width and damping
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
@@ -200,7 +201,17 @@ class ShapeContact:
         order = jax.lax.top_k(jax.lax.stop_gradient(deep), len(deep))[1]
         return jax.tree.map(lambda x: x[order], planes)
 
-    def potential(self, model: Model, at: Instant) -> jax.Array:
+    @property
+    def dissipates(self) -> bool:
+        """Beside its own energy; of an end with an inertia nobody knows."""
+        return self.end is None
+
+    @property
+    def potential(self) -> Callable[[Model, Instant], jax.Array] | None:
+        """None of an end with an inertia."""
+        return self._stored if self.end is None else None
+
+    def _stored(self, model: Model, at: Instant) -> jax.Array:
         """k ∫ramp(δ), J, and what the stop has, of the planes at the start of the step."""
         planes = self._planes(model, at)
         return stored_energy(planes.gap, self._law_of(planes), at)

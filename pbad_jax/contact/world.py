@@ -1,6 +1,7 @@
 """Contact of points and spheres of the bodies with a surface of the world, by the law of law.py."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -34,6 +35,7 @@ from pbad_jax.kinematics.reference import reference_transforms, tree_masses
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.laws.force import Instant, Load, place
 from pbad_jax.laws.one_sided import FREE
+from pbad_jax.laws.soft_end import SoftEnd
 from pbad_jax.math.batched import cond_if_any
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import matvec, small_sum, transpose
@@ -98,7 +100,7 @@ class Contact:
     at: str = dataclasses.field(default="step", metadata=STATIC)
     conservative: bool = dataclasses.field(default=False, metadata=STATIC)
     half: jax.Array | None = None  # (c,) m, half the least size of what each point belongs to; inf: unknown
-    dissipates = True
+    end: SoftEnd | None = None  # what pushes instead of stiffness, width and damping
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
@@ -108,7 +110,17 @@ class Contact:
         """A tangent and a sliding direction of every point."""
         return contact_duals(self._law, len(self.links))
 
-    def potential(self, model: Model, at: Instant) -> jax.Array:
+    @property
+    def dissipates(self) -> bool:
+        """Beside its own energy; of an end with an inertia nobody knows."""
+        return self.end is None
+
+    @property
+    def potential(self) -> Callable[[Model, Instant], jax.Array] | None:
+        """None of an end with an inertia."""
+        return self._stored if self.end is None else None
+
+    def _stored(self, model: Model, at: Instant) -> jax.Array:
         """k ∫ramp(δ), J, and what the stop has."""
         return stored_energy(self._gap, self._law, at)
 
@@ -264,6 +276,7 @@ def contact(
         turning=None if turning is None else leaf(turning),
         at=at,
         conservative=is_elastic(numbers, turning),
+        end=None,
         half=leaf(np.where(_begins_deep(model, points, ground, half), np.inf, half)),
     )
 

@@ -30,6 +30,7 @@ from pbad_jax.errors import (
 )
 from pbad_jax.importers import mjcf, mujoco_model, urdf
 from pbad_jax.importers.features import idle
+from pbad_jax.importers.mujoco_softness import with_joint_ends, without_end
 from pbad_jax.importers.safety import Budget, Node, Roots, cut, nearest, parse, read_bytes, serialise
 from pbad_jax.laws.with_forces import with_forces
 from pbad_jax.model.model import Model
@@ -73,6 +74,7 @@ def load(
     unsupported: Literal["error"] = "error",
     package_dirs: Folders = (),
     body_contact: bool = True,
+    constraints: Literal["spring", "MuJoCo"] = "spring",
     dtype: Any = None,
 ) -> Model: ...
 @overload
@@ -83,9 +85,19 @@ def load(
     unsupported: Literal["warn"],
     package_dirs: Folders = (),
     body_contact: bool = True,
+    constraints: Literal["spring", "MuJoCo"] = "spring",
     dtype: Any = None,
 ) -> tuple[Model, LoadReport]: ...
-def load(source, *, floating_base=False, unsupported="error", package_dirs=(), body_contact=True, dtype=None):
+def load(
+    source,
+    *,
+    floating_base=False,
+    unsupported="error",
+    package_dirs=(),
+    body_contact=True,
+    constraints="spring",
+    dtype=None,
+):
     """A `Model` from an MJCF or URDF file.
 
     Args:
@@ -99,6 +111,9 @@ def load(source, *, floating_base=False, unsupported="error", package_dirs=(), b
             package.xml, pyproject.toml, setup.py or `__init__.py`, or called assets.
         body_contact: whether bodies touch one another, as the file says. Where that does not matter, False makes
             steps cheaper and compiling quicker; the ground stays.
+        constraints: how contact and the ends of joints and tendons push. "spring": by springs that give way as much
+            under a weight. "MuJoCo": by MuJoCo's own law and the file's solref and solimp (`forces.SoftEnd`), so that
+            blows are MuJoCo's too; of an MJCF file. Friction, balls and equalities are the same with both.
         dtype: float32 or float64, as in `build_model`.
 
     Returns:
@@ -126,7 +141,10 @@ def load(source, *, floating_base=False, unsupported="error", package_dirs=(), b
         raise OptionError(f"unsupported={unsupported!r}: choose 'error' or 'warn'")
     if not isinstance(body_contact, bool):
         raise OptionError(f"body_contact={body_contact!r}: choose True or False")
-    model, report, file = _load(source, floating_base, unsupported == "warn", package_dirs, dtype, body_contact)
+    if constraints not in ("spring", "MuJoCo"):
+        raise OptionError(f"constraints={constraints!r}: choose 'spring' or 'MuJoCo'")
+    how = unsupported == "warn", package_dirs, dtype, body_contact
+    model, report, file = _load(source, floating_base, *how, soft_ends=constraints == "MuJoCo")
     if unsupported == "error":
         if report.notes:
             warnings.warn(printable(f"{file}: {_listed(report.notes)}"), stacklevel=2)
@@ -138,7 +156,15 @@ def load(source, *, floating_base=False, unsupported="error", package_dirs=(), b
 
 
 def _load(
-    source, floating_base=False, lenient=True, package_dirs=(), dtype=None, body_contact=True, *, meshes=True
+    source,
+    floating_base=False,
+    lenient=True,
+    package_dirs=(),
+    dtype=None,
+    body_contact=True,
+    *,
+    meshes=True,
+    soft_ends=False,
 ) -> tuple[Model, LoadReport, str]:
     """The model, the report and the file's name; `meshes=False` leaves out those of a URDF.
 
@@ -156,6 +182,10 @@ def _load(
     if root.tag == "mujoco":
         prepared = mjcf.prepare(root, roots, budget)
     elif root.tag == "robot":
+        if soft_ends:
+            raise OptionError(
+                f"{root.file}: constraints='MuJoCo' wants an MJCF file; a URDF does not say how soft its limits are"
+            )
         prepared = urdf.prepare(root, roots, meshes=meshes)
     else:
         raise ModelFileError(
@@ -181,7 +211,9 @@ def _load(
     unsupported = tuple(prepared.unsupported + converted.unsupported)
     if unsupported and not lenient:
         raise _unsupported(root.file, unsupported)
-    model = _build(root.file, prepared, converted, dtype, body_contact)
+    model = _build(root.file, prepared, converted, dtype, body_contact, soft_ends)
+    if soft_ends:
+        model = with_joint_ends(mj_model, model)
     notes = tuple(prepared.notes + converted.notes + messages)
     return model, LoadReport(unsupported, model.topology.inactive, notes), root.file
 
@@ -207,7 +239,9 @@ def _read(source, package_dirs) -> tuple[Node, Roots, Budget]:
     return parse(data, str(path), budget), Roots(path.parent, package_dirs), budget
 
 
-def _build(file: str, prepared: mjcf.Prepared, converted: mujoco_model.Converted, dtype, body_contact: bool) -> Model:
+def _build(
+    file: str, prepared: mjcf.Prepared, converted: mujoco_model.Converted, dtype, body_contact: bool, soft_ends: bool
+) -> Model:
     inactive = prepared.inactive + converted.inactive
     name = prepared.name or (Path(file).stem if file != "<text>" else "model")
     try:
@@ -216,6 +250,7 @@ def _build(file: str, prepared: mjcf.Prepared, converted: mujoco_model.Converted
             made = [make(model) for make in converted.forces]
             forces = [force for x in made for force in (x if isinstance(x, tuple) else (x,))]
             acting = [f for f in forces if body_contact or not isinstance(f, BETWEEN_BODIES)]
+            acting = acting if soft_ends else list(map(without_end, acting))
             model = with_forces(model, *acting)
     except (ModelError, OptionError, np.linalg.LinAlgError, OverflowError) as e:
         raise ModelFileError(f"{file}: {e}") from e

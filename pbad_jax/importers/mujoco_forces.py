@@ -24,7 +24,7 @@ from pbad_jax.geometry.points import ContactPoints, contact_points
 from pbad_jax.importers import mujoco_tendons
 from pbad_jax.importers.features import idle, refused
 from pbad_jax.importers.mjcf import mujoco_module
-from pbad_jax.importers.mujoco_softness import USUAL, mixed, spring_time
+from pbad_jax.importers.mujoco_softness import LEAST, USUAL, mixed, soft_ends, spring_time, with_end
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.reference import carried, reference_transforms
 from pbad_jax.laws.tendons import coupled
@@ -34,6 +34,7 @@ from pbad_jax.model.model import Model
 Maker = Callable[[Model], Force | tuple[Force, ...]]
 PLANE, HEIGHTS, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = range(8)
 BENT = (ELLIPSOID, CYLINDER, MESH)  # against which a moving shape's points alone say little
+LEAST_FRICTION = 0.01  # of which the edges of a pyramid are made; MuJoCo's own least, 1e-5, makes a wall
 SOLID = (SPHERE, CAPSULE, BOX, *BENT)
 
 
@@ -189,14 +190,15 @@ def _ground_first(m, d, ends: tuple[int, int], place: dict[int, int]) -> tuple[i
 
 
 class _Laws(NamedTuple):
-    """Of every pair: friction, that against turning (torsional, rolling) in m, time constant in s, and the distance in
-    m at which it begins.
+    """Of every pair: friction, that against turning (torsional, rolling) in m, time constant in s, the distance in m at
+    which it begins, and the numbers of soft_ends.
     """
 
     friction: np.ndarray
     turning: np.ndarray
     time: np.ndarray
     margin: np.ndarray
+    ends: np.ndarray
 
 
 def _joined_laws(*parts: _Laws) -> _Laws:
@@ -206,17 +208,29 @@ def _joined_laws(*parts: _Laws) -> _Laws:
 def _laws_of_pairs(m, pairs: list[int]) -> _Laws:
     """Explicit pairs have their own."""
     friction, turning = _by_dimension(m.pair_dim[pairs], m.pair_friction[pairs][:, [0, 2, 3]])
-    time = spring_time(m, m.pair_solref[pairs], m.pair_solimp[pairs])
-    return _Laws(friction, turning, time, m.pair_margin[pairs] - _rule_of_margins()[1] * m.pair_gap[pairs])
+    how = m.pair_solref[pairs], m.pair_solimp[pairs]
+    felt = _felt(m, m.pair_geom1[pairs], m.pair_geom2[pairs], m.pair_dim[pairs], m.pair_friction[pairs][:, 0])
+    margin = m.pair_margin[pairs] - _rule_of_margins()[1] * m.pair_gap[pairs]
+    return _Laws(friction, turning, spring_time(m, *how), margin, soft_ends(m, *how, felt))
 
 
 def _laws_of_geoms(m, pairs: list[tuple[int, int]]) -> _Laws:
     """The others mix those of their geoms."""
     g, h = np.array(pairs, int).reshape(-1, 2).T
-    friction, turning, time = _mixed(m, g, h)
+    friction, turning, time, ends = _mixed(m, g, h)
     both, less = _rule_of_margins()
     margin = both(m.geom_margin[g], m.geom_margin[h])
-    return _Laws(friction, turning, time, margin - less * both(m.geom_gap[g], m.geom_gap[h]))
+    return _Laws(friction, turning, time, margin - less * both(m.geom_gap[g], m.geom_gap[h]), ends)
+
+
+def _felt(m, g, h, condim: np.ndarray, friction: np.ndarray) -> np.ndarray:
+    """The inertia (c,) kg that MuJoCo's contact of geoms g and h feels, all edges of a pyramid together."""
+    weight = m.body_invweight0[:, 0]
+    one = 1 / np.maximum(weight[m.geom_bodyid[g]] + weight[m.geom_bodyid[h]], LEAST)
+    square = np.maximum(friction, LEAST_FRICTION) ** 2
+    edges = (condim - 1) / (square * (1 + square))
+    pyramid = m.opt.cone == mujoco_module().mjtCone.mjCONE_PYRAMIDAL
+    return one * np.where(pyramid & (condim > 1), edges, 1.0)
 
 
 @functools.cache
@@ -254,7 +268,8 @@ def _overlapping(m) -> int:
 
 def _between(geoms: list[tuple[int, int]], law: _Laws, most: int, model: Model) -> tuple[Force, ...]:
     how = {"margin": law.margin, "max_contacts": most, "unit": USUAL}
-    return geoms_in_contact(model, geoms, law.time, law.friction, law.turning, **how)
+    made = geoms_in_contact(model, geoms, law.time, law.friction, law.turning, **how)
+    return tuple(with_end(force, law.ends[own], checks.leaf(model.dtype)) for force, own in made)
 
 
 def _may_touch(m, g: int, others: np.ndarray) -> np.ndarray:
@@ -288,9 +303,9 @@ def _name(m, g: int) -> str:
     return repr(mujoco.mj_id2name(m, mujoco.mjtObj.mjOBJ_GEOM, g) or f"geom{g}")
 
 
-def _mixed(m, g, others: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Friction, against turning too, and time constant (s) of g with the others by MuJoCo's rules: priority, else max
-    and mix.
+def _mixed(m, g, others: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Friction, against turning too, time constant (s) and soft_ends of g with the others by MuJoCo's rules: priority,
+    else max and mix.
     """
     ahead = np.where(m.geom_priority[g] >= m.geom_priority[others], g, others)
     level = m.geom_priority[g] == m.geom_priority[others]
@@ -301,7 +316,8 @@ def _mixed(m, g, others: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
     share = np.where(level, weight, (ahead == g) * 1.0)
     solref = np.where(level[:, None], mixed(ref[g], ref[others], share), ref[ahead])
     solimp = share[:, None] * imp[g] + (1 - share)[:, None] * imp[others]
-    return *_by_dimension(condim, friction), spring_time(m, solref, solimp)
+    ends = soft_ends(m, solref, solimp, _felt(m, g, others, condim, friction[:, 0]))
+    return *_by_dimension(condim, friction), spring_time(m, solref, solimp), ends
 
 
 def _by_dimension(condim: np.ndarray, friction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -344,14 +360,14 @@ def _contact(surface, geoms: list[int], law: _Laws, points: dict[int, ContactPoi
         points[g] = points[g] if g in points else contact_points(model, geoms=[g])
     all_points = joined(*(points[g] for g in geoms))
     counts = [len(points[g].links) for g in geoms]
-    friction, turning, time, margin = (np.repeat(x, counts, axis=0) for x in law)
+    friction, turning, time, margin, ends = (np.repeat(x, counts, axis=0) for x in law)
     radius = np.maximum(all_points.radius + margin, 0)
     held = dataclasses.replace(all_points, friction=friction, radius=radius)
     made = contact(model, surface, points=held, turning=turning, time_constant=1.0)
     leaf = checks.leaf(model.dtype)
     k, width, slow = (np.asarray(x, float) for x in (made.stiffness, made.width, STICK * np.mean(time) / USUAL))
     laws = {"stiffness": k / time**2, "width": width * time**2, "damping": USUAL / time, "stick_speed": slow}
-    return dataclasses.replace(made, **{name: leaf(x) for name, x in laws.items()})
+    return with_end(dataclasses.replace(made, **{name: leaf(x) for name, x in laws.items()}), ends, leaf)
 
 
 # --- equality constraints ----------------------------------------------------------------------------------

@@ -4,13 +4,27 @@ A constraint of MuJoCo's has a reference acceleration of x/(τ ζ d_max)² at th
 the free acceleration a. At rest (1 − d) a = d x/(τ ζ d_max)², so that x is that of a spring mass/τ'² with
 τ' = τ ζ d_max √((1 − d)/d). The impedance d grows with x from d₀ to d_max; here it is their mean. With MuJoCo's
 defaults τ' is 0.27 τ.
+
+`soft_ends` takes the whole of it, the damper and the inertia too: F = m (κ x + β ẋ + ẍ)₊ with m = d/(1 − d) of the
+inertia that is felt, κ = 1/(d τ² ζ²), β = 2/(d τ) and d = d_max.
 """
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from pbad_jax import checks
 from pbad_jax.builders.descriptions import Joint
 from pbad_jax.importers.mjcf import mujoco_module
+from pbad_jax.laws.lengths import Joints
+from pbad_jax.laws.line_force import LineForce
+from pbad_jax.laws.line_laws import Limit
+from pbad_jax.laws.soft_end import SoftEnd
+from pbad_jax.model.model import Model
 
+LEAST = 1e-15  # of what MuJoCo calls an inverse weight
 DEFAULT = 0.02  # s, τ of what is neither of solref's two forms
 USUAL = DEFAULT * 0.95 * np.sqrt(0.075 / 0.925)  # s, τ' of MuJoCo's defaults
 
@@ -26,11 +40,58 @@ def spring_time(m, solref: np.ndarray, solimp: np.ndarray) -> np.ndarray:
     (first, second), (low, high) = np.reshape(solref, (-1, 2)).T, np.reshape(solimp, (-1, 5))[:, :2].T
     low, high = (np.clip(x, 1e-4, 0.9999) for x in (low, high))
     d = 0.5 * (low + high)
-    safe = not m.opt.disableflags & int(mujoco_module().mjtDisableBit.mjDSBL_REFSAFE)
-    by_time = np.maximum(first, 2 * m.opt.timestep if safe else 1e-6) * second
+    by_time = np.maximum(first, _least_time(m)) * second
     by_stiffness = 1 / np.sqrt(np.maximum(-first, 1e-12))
     time = np.where((first > 0) & (second > 0), by_time, np.where((first < 0) & (second <= 0), by_stiffness, DEFAULT))
     return time * high * np.sqrt((1 - d) / d)
+
+
+def soft_ends(m, solref: np.ndarray, solimp: np.ndarray, felt: np.ndarray) -> np.ndarray:
+    """Stiffness, relaxation and inertia (c,3) of the SoftEnds of c constraints, of which `felt` (c,) is the inertia."""
+    (first, second), high = np.reshape(solref, (-1, 2)).T, np.clip(np.reshape(solimp, (-1, 5))[:, 1], 1e-4, 0.9999)
+    by_time, by_stiffness = (first > 0) & (second > 0), (first < 0) & (second <= 0)
+    tau = np.where(by_time, np.maximum(first, _least_time(m)), DEFAULT)
+    ratio = np.where(by_time, second, 1.0)
+
+    # κ in 1/s² and β in 1/s, by times or as they stand
+    spring = np.where(by_stiffness, -first, 1 / (tau * ratio) ** 2) / high
+    damper = np.where(by_stiffness, -second, 2 / tau) / high
+    inertia = high / (1 - high) * felt
+    return np.stack([inertia * spring, damper / spring, inertia], axis=-1)
+
+
+def with_end(force: Any, numbers: np.ndarray | None, leaf: Callable) -> Any:
+    """A limit or contact with the SoftEnds of soft_ends, of all its numbers; None: as springs, damped by themselves."""
+    end = None if numbers is None else SoftEnd(*map(leaf, numbers.T))
+    if isinstance(force, LineForce):
+        return dataclasses.replace(force, law=with_end(force.law, numbers, leaf))
+    return dataclasses.replace(force, end=end, conservative=force.conservative and end is None)
+
+
+def without_end(force: Any) -> Any:
+    """A force as it is with springs."""
+    inner = force.law if isinstance(force, LineForce) else force
+    return force if getattr(inner, "end", None) is None else with_end(force, None, lambda x: x)
+
+
+def with_joint_ends(m, model: Model) -> Model:
+    """The model of an mjModel m with SoftEnds for the limits of hinges and slides."""
+    joint, leaf = np.asarray(m.dof_jntid), checks.leaf(model.dtype)
+    ends = soft_ends(m, m.jnt_solref[joint], m.jnt_solimp[joint], 1 / np.maximum(m.dof_invweight0, LEAST))
+
+    def ended(force: Any) -> Any:
+        if not (isinstance(force, LineForce) and isinstance(force.length, Joints) and isinstance(force.law, Limit)):
+            return force
+        own = force.length.v_index
+        return with_end(force, ends if own is None else ends[list(own)], leaf)
+
+    return dataclasses.replace(model, forces=tuple(map(ended, model.forces)))
+
+
+def _least_time(m) -> float:
+    """Of a time constant, s: two of the file's time steps, where its flag `refsafe` is not off."""
+    safe = not m.opt.disableflags & int(mujoco_module().mjtDisableBit.mjDSBL_REFSAFE)
+    return 2 * m.opt.timestep if safe else 1e-6
 
 
 def usual(time: np.ndarray | float, *, turns: bool) -> dict[str, np.ndarray | float]:

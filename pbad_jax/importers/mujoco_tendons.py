@@ -2,14 +2,16 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from pbad_jax import checks
 from pbad_jax.forces import Force, tendon_coupling, tendon_friction, tendon_limit, tendon_polynomial, tendon_spring
 from pbad_jax.importers.features import refused
 from pbad_jax.importers.mjcf import mujoco_module
 from pbad_jax.importers.mujoco_sites import site
-from pbad_jax.importers.mujoco_softness import spring_time, usual
+from pbad_jax.importers.mujoco_softness import soft_ends, spring_time, usual, with_end
 from pbad_jax.model.model import Model
 
 Maker = Callable[[Model], Force]
@@ -98,7 +100,8 @@ def _laws(m, which: np.ndarray, names, switches: set[str]) -> list[Maker]:
         bounds = m.tendon_range[on] + margin[:, None] * [1, -1]
         how = {"range": bounds, "stiffness": _inertia(m, on) / time**2}
         how |= {name: end[name] for name in ("width", "damping")}
-        makers.append(functools.partial(tendon_limit, tendons=[tendon(m, t, names) for t in on], **how))
+        ends = soft_ends(m, m.tendon_solref_lim[on], m.tendon_solimp_lim[on], _inertia(m, on))
+        makers.append(functools.partial(_limit, ends, tendons=[tendon(m, t, names) for t in on], **how))
 
     # dry friction
     on = which[m.tendon_frictionloss[which] > 0]
@@ -108,6 +111,11 @@ def _laws(m, which: np.ndarray, names, switches: set[str]) -> list[Maker]:
         dry = {"loss": m.tendon_frictionloss[on], "stick_speed": usual(time, turns=False)["stick_speed"]}
         makers.append(functools.partial(tendon_friction, tendons=rows, **dry))
     return makers
+
+
+def _limit(ends: np.ndarray, model: Model, **how: Any) -> Force:
+    """With MuJoCo's own ends beside the springs."""
+    return with_end(tendon_limit(model, **how), ends, checks.leaf(model.dtype))
 
 
 def poly(m, field: str, count: int) -> np.ndarray:

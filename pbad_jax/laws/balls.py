@@ -13,7 +13,7 @@ import numpy as np
 
 from pbad_jax.kinematics.tree import ball_blocks, tree
 from pbad_jax.laws.force import Instant, Load
-from pbad_jax.laws.pulls import Along, Lengths, not_led
+from pbad_jax.laws.pulls import Along, Lengths, no_length
 from pbad_jax.laws.smoothing import ramp
 from pbad_jax.math import rotations
 from pbad_jax.math.precision import made_once
@@ -147,7 +147,7 @@ class Gears:
         """ℓ and s."""
         g = self._pull(at.q)
         rate = jnp.sum(g * at.v[_slots(self.joints).v], axis=1)
-        return Lengths(self.value(model, at.q), rate, _GearPull(self, at.q, at.v, g), not_led)
+        return Lengths(self.value(model, at.q), rate, _GearPull(self, at.q, at.v, g), no_length, no_length)
 
     def value(self, model: Model, q: jax.Array) -> jax.Array:
         """(n,) rad or m."""

@@ -84,6 +84,9 @@ class Instant:
     start: Start
     dt: jax.Array  # () s, the step
     guide: Guide | None = None  # on the way to a root; in total_load, its `dual` has those of all forces
+    elapsed: jax.Array | None = None  # () s since the start of the step; None: that itself, or in no step
+    kick: float | None = dataclasses.field(default=None, metadata=STATIC)  # the share of dt F that acts as a blow at
+    # the start of the step, where no more of it acts; None: all along the step
 
 
 def instant(q, v, T, V, time, control) -> Instant:
@@ -466,6 +469,11 @@ def acts_at(force: Force) -> str:
     return getattr(force, "at", "stages")
 
 
+def has_inertia(force: Any) -> bool:
+    """Whether a force, or its law, has ends of soft_end.py: these act once a step, of which they are the motion."""
+    return getattr(getattr(force, "law", force), "end", None) is not None
+
+
 def at_stages(force: Any) -> Any:
     """The same force at every stage.
 
@@ -474,6 +482,11 @@ def at_stages(force: Any) -> Any:
     """
     if acts_at(force) == "stages":
         return force
+    if has_inertia(force):
+        raise OptionError(
+            f"{name_of(force)} has ends with an inertia (SoftEnd, as of constraints='MuJoCo'), whose error in a step "
+            "nobody knows: use accuracy=None, and more steps"
+        )
     fields = getattr(force, "__dataclass_fields__", ())
     if "at" in fields:
         return dataclasses.replace(force, at="stages")

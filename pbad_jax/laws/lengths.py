@@ -52,10 +52,14 @@ class Joints:
 
         def led() -> Led:
             assert at.guide is not None
-            return Led(self.value(model, at.start.q), None, self._own(at.guide.inertia))
+            return Led(None, self._own(at.guide.inertia))
 
         pull = DofPull(self.v_index, model.nv)
-        return Lengths(self.value(model, at.q), self._own(at.v), pull, led)
+
+        def began() -> tuple[jax.Array, jax.Array]:
+            return self.value(model, at.start.q), self._own(at.start.v)
+
+        return Lengths(self.value(model, at.q), self._own(at.v), pull, led, began)
 
     def value(self, model: Model, q: jax.Array) -> jax.Array:
         """(n,) rad or m."""
@@ -105,9 +109,12 @@ class Tendons:
 
         def led() -> Led:
             assert at.guide is not None
-            return Led(self.value(model, at.start.q), None, 1.0 / (c * c @ (1.0 / at.guide.inertia)))  # joints alone
+            return Led(None, 1.0 / (c * c @ (1.0 / at.guide.inertia)))  # joints alone
 
-        return Lengths(self.value(model, at.q), c @ at.v, JointPull(c, at.v), led)
+        def began() -> tuple[jax.Array, jax.Array]:
+            return self.value(model, at.start.q), c @ at.start.v
+
+        return Lengths(self.value(model, at.q), c @ at.v, JointPull(c, at.v), led, began)
 
     def value(self, model: Model, q: jax.Array) -> jax.Array:
         """(n,) rad or m."""
@@ -162,9 +169,14 @@ class Coupling:
             x, y = a.led(), b.led()
             ends = [first if then is None else then for first, then in ((a.value, x.expected), (b.value, y.expected))]
             mass = 1.0 / (1.0 / x.mass + slope**2 / y.mass)
-            return Led(self._gap(x.began, y.began)[0], self._gap(*ends)[0], mass)
+            return Led(self._gap(*ends)[0], mass)
 
-        return Lengths(gap, a.rate - slope * b.rate, a.pull.minus(b.pull, slope, curve), led)
+        def began() -> tuple[jax.Array, jax.Array]:
+            (first, first_rate), (other, other_rate) = a.began(), b.began()
+            gap, slope, _ = self._gap(first, other)
+            return gap, first_rate - slope * other_rate
+
+        return Lengths(gap, a.rate - slope * b.rate, a.pull.minus(b.pull, slope, curve), led, began)
 
     def dofs(self, model: Model) -> np.ndarray:
         """(n,nv), what changes one of both."""

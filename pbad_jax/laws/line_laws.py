@@ -14,6 +14,7 @@ may have, of exactly these names::
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +22,9 @@ import numpy as np
 
 from pbad_jax.laws.force import Instant
 from pbad_jax.laws.one_sided import OneSided, Tangent, excesses, expected_of, led, no_tangent, one_sided
-from pbad_jax.laws.pulls import Along, Led, Lengths
+from pbad_jax.laws.pulls import Along, Lengths
 from pbad_jax.laws.smoothing import Sliding, no_sliding, primal_dual_coulomb, ramp, smooth_coulomb
+from pbad_jax.laws.soft_end import SoftEnd, in_step
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import take
 
@@ -171,6 +173,8 @@ class Friction:
 class Limit:
     """Soft ends of a range: k ramp(x) g(1 + χ ẋ) of the excess x beyond either; led to its root, see one_sided.py.
 
+    Where there is a SoftEnd, both ends are of that instead.
+
     Example:
         >>> law = next(force for force in felt.forces if forces.name_of(force) == "JointLimit").law
         >>> law.range
@@ -183,12 +187,16 @@ class Limit:
     damping: jax.Array  # (n,) χ, s/m or s/rad
     at: str = dataclasses.field(default="step", metadata=STATIC)
     conservative: bool = dataclasses.field(default=False, metadata=STATIC)
-    dissipates = True
+    end: SoftEnd | None = None  # instead of stiffness, width and damping
+
+    @property
+    def dissipates(self) -> bool:
+        """Beside its own energy; of an end with an inertia nobody knows."""
+        return self.end is None
 
     def along(self, x: Lengths, at: Instant) -> Along:
         """Of both ends: the low one pushes up, the high one down."""
-        way = None if at.guide is None else x.led()
-        low, high = (self._end(at, way, k, side, y, side * x.rate) for k, (side, y) in enumerate(self._beyond(x.value)))
+        low, high = (self._end(x, at, k) for k in range(2))
         force, by_length, by_rate = low.force - high.force, -low.by_depth - high.by_depth, -low.by_rate - high.by_rate
         if low.modelled is None or high.modelled is None or low.curving is None or high.curving is None:
             return Along(force, by_length, by_rate)
@@ -200,7 +208,12 @@ class Limit:
         free = no_tangent((len(self.stiffness),), dtype)
         return free, free
 
-    def energy(self, value: jax.Array) -> jax.Array:
+    @property
+    def energy(self) -> Callable[[jax.Array], jax.Array] | None:
+        """None of an end with an inertia."""
+        return self._stored if self.end is None else None
+
+    def _stored(self, value: jax.Array) -> jax.Array:
         """Σ k ∫ramp."""
         low, high = (jnp.sum(self.stiffness * ramp(x, self.width)[0]) for _, x in self._beyond(value))
         return low + high
@@ -209,16 +222,26 @@ class Limit:
         """Where there is an end."""
         return np.logical_or.reduce(np.isfinite(np.asarray(self.range)), axis=-1)
 
-    def _end(self, at: Instant, way: Led | None, k: int, side: float, excess: jax.Array, rate: jax.Array) -> OneSided:
+    def _end(self, x: Lengths, at: Instant, k: int) -> OneSided:
         """The law at end k."""
-        if way is None or at.guide is None:
-            return one_sided(self, excess, rate)
-        last, began = at.guide.dual[k], self._beyond(way.began)[k][1]
+        # where it is, where it was when the step began, and by how much an end with an inertia has given way
+        side, depth = self._beyond(x.value)[k]
+        length, speed = x.began()
+        began, rate, law = self._beyond(length)[k][1], side * x.rate, self
+        given_way = jnp.zeros_like(depth)
+        if self.end is not None:
+            given_way, law = in_step(self.end, began, side * speed, at)
+        depth = depth - given_way
+        if at.guide is None:
+            return one_sided(law, depth, rate)
+
+        # led to its root
+        way, last = x.led(), at.guide.dual[k]
         if way.expected is None:
-            expected = expected_of(last, began, excess)
+            expected = expected_of(last, began - given_way, depth)
         else:
-            expected = self._beyond(way.expected)[k][1]
-        return led(self, excess, rate, expected, last, at.guide.rate, way.mass)
+            expected = self._beyond(way.expected)[k][1] - given_way
+        return led(law, depth, rate, expected, last, at.guide.rate, way.mass)
 
     def _beyond(self, value: jax.Array) -> list[tuple[float, jax.Array]]:
         return excesses(value, self.range)

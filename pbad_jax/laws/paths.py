@@ -15,7 +15,7 @@ from pbad_jax.geometry.surfaces import safe_norm
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.laws.force import Guide, Instant, Load, each_link, place
-from pbad_jax.laws.pulls import Along, Led, Lengths, PointPull, not_led
+from pbad_jax.laws.pulls import Along, Led, Lengths, PointPull, no_length
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.math.small import identity_like, matvec
@@ -58,10 +58,14 @@ class Paths:
 
         def led() -> Led:
             assert at.guide is not None
-            return Led(self._length(at.start.T), self._length(at.guide.T), self._mass(at.guide, at.start.T))
+            return Led(self._length(at.guide.T), self._mass(at.guide, at.start.T))
+
+        def began() -> tuple[jax.Array, jax.Array]:
+            first, d, _ = self._pieces(at.start.T)
+            return first, jnp.sum(self._gradient(d) * self._velocity(at.start.V), axis=(1, 2))
 
         rate = jnp.sum(n * V, axis=(1, 2))
-        return Lengths(length, rate, PointPull(self.links, self.u, n, curvature, V), led)
+        return Lengths(length, rate, PointPull(self.links, self.u, n, curvature, V), led, began)
 
     def value(self, model: Model, q: jax.Array) -> jax.Array:
         """(n,) m."""
@@ -135,7 +139,7 @@ class Sites:
         P, V = (place(x, each_link(self.links, self.u), self.u) for x in (at.T, at.V))
         n, curvature = jax.vmap(_of_site)(P, self.gear), jax.vmap(jax.jacfwd(_of_site))(P, self.gear)
         pull = _SitePull(PointPull(self.links, self.u, n, curvature.reshape(-1, 12, 12), V))
-        return Lengths(jnp.zeros_like(self.gear[:, 0]), jnp.sum(n * V, axis=(1, 2)), pull, not_led)
+        return Lengths(jnp.zeros_like(self.gear[:, 0]), jnp.sum(n * V, axis=(1, 2)), pull, no_length, no_length)
 
     def dofs(self, model: Model) -> np.ndarray:
         """(n,nv), what moves the site."""

@@ -45,7 +45,6 @@ class Along(NamedTuple):
 class Led(NamedTuple):
     """What leads a solve to one-sided laws of n lengths, see one_sided.led; only where there is a guide."""
 
-    began: jax.Array  # (n,) the lengths at the start of the step
     expected: jax.Array | None  # (n,) what the last linear model expected; None: what is there, ℓ is linear
     mass: jax.Array  # (n,) kg or kg m², that each length has to move by itself
 
@@ -55,16 +54,17 @@ class Lengths(NamedTuple):
 
     Example:
         >>> forces.Lengths._fields
-        ('value', 'rate', 'pull', 'led')
+        ('value', 'rate', 'pull', 'led', 'began')
     """
 
     value: jax.Array  # (n,) ℓ, m or rad
     rate: jax.Array  # (n,) ℓ̇
     pull: Any  # how a force along each is felt: its `load(Along)` is a Load
     led: Callable[[], Led]
+    began: Callable[[], tuple[jax.Array, jax.Array]]  # (n,) ℓ and ℓ̇ at the start of the step
 
 
-def not_led() -> Led:
+def no_length() -> Any:
     """Of lengths that have only a rate."""
     raise ModelError("a law with ends needs a length: joints, tendons or paths; a ball has forces.BallLimit")
 

@@ -123,7 +123,7 @@ class Lane:
     def admit(self, f: Request, wanted) -> Slot:
         """The step, or the next part of it, to be solved where it is `wanted`."""
         start, length = self._part_of(f)
-        s = step.prepare(self.config, self.model_of(f.lane), f.control, length, start)
+        s = step.prepare(self.scheme, self.config, self.model_of(f.lane), f.control, length, start)
         status = jnp.where(wanted & (f.lane < self.n), s.status, jnp.int8(Status.FROZEN))
         leg = self.method.begin(s.model, self.scheme, self.config, s.dt, s.start, s.state, status)
         return Slot(f, s.start, leg, self._solving(s.model, s.start, leg))

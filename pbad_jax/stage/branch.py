@@ -14,7 +14,7 @@ from pbad_jax.math.batched import cond_if_any
 from pbad_jax.model.model import Model
 from pbad_jax.stage import equation
 from pbad_jax.stage.fields import StageFields, stages
-from pbad_jax.stage.start import StepStart, as_array, instant_at
+from pbad_jax.stage.start import StepStart, as_array, first_instant, instant_at
 from pbad_jax.stage.work import power
 
 LARGE_TURN = 0.5  # rad a step from which roots may be so near one another that no matrix tells them apart
@@ -105,7 +105,7 @@ def passes_through(model: Model, dt, start: StepStart, z: jax.Array) -> jax.Arra
     f, dT = jax.tree.map(lambda x: x[0], (st.frames, st.delta.T))
     v = manifold.difference(model, manifold.identity_increment(model), z) / dt
     q = manifold.compose_increment(model, start.q, z)
-    return passed(model, instant_at(model, start, q, v, f, dT / dt, start.time + dt, dt))
+    return passed(model, instant_at(model, start, q, v, f, dT / dt, dt, dt))
 
 
 def largest_turn(model: Model, moved: jax.Array) -> jax.Array:
@@ -169,7 +169,7 @@ def _driven(model: Model, start: StepStart, ended: Instant, st: StageFields, wor
         return jnp.zeros((), work.dtype)
     which, last = np.array(start.driven), jax.tree.map(lambda x: x[-1], st)
     way = manifold.difference(model, manifold.identity_increment(model), last.z), last.delta.T
-    begun = instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, ended.dt)
+    begun = first_instant(model, start, ended.dt)
     mean = sum(power(model, at, "stages", start.driven, way) for at in (begun, ended)) / 2
     at_stages = np.array([acts_at(model.forces[k]) == "stages" for k in which])
     return jnp.sum(jnp.where(at_stages, jnp.maximum(work, mean)[which], work[which]))

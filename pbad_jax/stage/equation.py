@@ -177,13 +177,13 @@ def _loads(
 ) -> Load:
     """What acts at the stages, at every stage."""
 
-    def one(z, v, f, V, time, led):
+    def one(z, v, f, V, elapsed, led):
         q = manifold.compose_increment(model, start.q, z)
-        at = instant_at(model, start, q, v, f, V, time, dt)
+        at = instant_at(model, start, q, v, f, V, elapsed, dt)
         return total_load(model, dataclasses.replace(at, guide=led), "stages")
 
     led = None if guide is None else guides.at_stages(model, guide, jnp.diag(eq.D) / dt, start.origin)
-    return jax.vmap(one)(st.z, rates, st.frames, V, start.time + eq.nodes * dt, led)
+    return jax.vmap(one)(st.z, rates, st.frames, V, eq.nodes * dt, led)
 
 
 def end_load(model: Model, start: StepStart, node, st: StageFields, dt) -> Load:
@@ -202,9 +202,7 @@ def end_instant(model: Model, start: StepStart, node, st: StageFields, dt) -> In
     """The last of the stages, at time k + node dt, with the mean rates from k on."""
     z, dT, f = jax.tree.map(lambda x: x[-1], (st.z, st.delta.T, st.frames))
     v = manifold.difference(model, manifold.identity_increment(model), z) / dt
-    return instant_at(
-        model, start, manifold.compose_increment(model, start.q, z), v, f, dT / dt, start.time + node * dt, dt
-    )
+    return instant_at(model, start, manifold.compose_increment(model, start.q, z), v, f, dT / dt, node * dt, dt)
 
 
 def _pullback(model: Model, start: StepStart, t: StageTerms, A: jax.Array) -> jax.Array:

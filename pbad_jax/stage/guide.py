@@ -16,7 +16,7 @@ from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.laws.force import Guide, Load, acts_at, first_duals, offers, scaled, sum_of, total_load
 from pbad_jax.math import batched
 from pbad_jax.model.model import Model
-from pbad_jax.stage.start import StepStart, instant_at
+from pbad_jax.stage.start import StepStart, first_instant
 
 
 class StageGuide(NamedTuple):
@@ -49,7 +49,7 @@ def mobility(model: Model, start: StepStart, dt: jax.Array, share: jax.Array | f
     # what is not led, without the pairs that others have found near
     f, own = start.frames, tuple(force for force in model.forces if not offers(force, "dual"))
     bare = dataclasses.replace(model, forces=own)
-    at = instant_at(bare, start, start.q, start.v, f, start.V.T, start.time, dt)
+    at = first_instant(bare, start, dt)
     load = scaled(total_load(bare, dataclasses.replace(at, start=at.start._replace(near=None))), dt)
 
     felt = felt_mass(model, start, load)

@@ -42,10 +42,14 @@ class StepStart:
     near: tuple | None  # what every force found near
     driven: tuple[int, ...] = dataclasses.field(metadata=STATIC)  # forces whose work only a quadrature tells
     recurrence: str = dataclasses.field(metadata=STATIC)  # of atom/operator.py, for the whole step
+    kick: float | None = dataclasses.field(default=None, metadata=STATIC)  # see Instant
+    told: tuple[jax.Array, jax.Array] | None = None  # v (nv,) and V (N,3,4) that forces hear of instead of its own
 
 
-def step_start(model: Model, state: State | StepStart, control, recurrence: str = "parallel") -> StepStart:
-    """What is constant during a step from `state` (its q, v and time)."""
+def step_start(
+    model: Model, state: State | StepStart, control, recurrence: str = "parallel", kick: float | None = None
+) -> StepStart:
+    """What is constant during a step from `state` (its q, v and time); kick: see Instant."""
     L = transforms.local_transforms(model, state.q)
     T = operator.world_transforms(model, L, recurrence)
     origin = transforms.origins(model, T)
@@ -59,7 +63,7 @@ def step_start(model: Model, state: State | StepStart, control, recurrence: str 
     U, driven = as_array(each, model.dtype), tuple(k for k, u in enumerate(each) if u is None)
     rounding, time = rounding_of(model, state.q, T, mass, factor), state.time
     return StepStart(
-        state.q, state.v, L, f, origin, V, mass, factor, rounding, U, time, control, near, driven, recurrence
+        state.q, state.v, L, f, origin, V, mass, factor, rounding, U, time, control, near, driven, recurrence, kick
     )
 
 
@@ -114,7 +118,15 @@ def metric_of(
     return SweepsMetric(model, mass)
 
 
-def instant_at(model: Model, start: StepStart, q, v, f: transforms.Frames, V, time, dt) -> Instant:
-    """An instant of the step; f about its origin, V (N,3,4) the rates of f.T."""
-    begun = Start(start.q, start.v, transforms.shift(start.frames.T, -start.origin), start.V.T, start.near)
-    return Instant(q, v, transforms.shift(f.T, -start.origin), V, time, start.control, begun, dt)
+def instant_at(model: Model, start: StepStart, q, v, f: transforms.Frames, V, elapsed, dt) -> Instant:
+    """An instant of the step, `elapsed` s after its start; f about its origin, V (N,3,4) the rates of f.T."""
+    v_k, V_k = (start.v, start.V.T) if start.told is None else start.told
+    begun = Start(start.q, v_k, transforms.shift(start.frames.T, -start.origin), V_k, start.near)
+    T, time = transforms.shift(f.T, -start.origin), start.time + elapsed
+    return Instant(q, v, T, V, time, start.control, begun, dt, elapsed=elapsed, kick=start.kick)
+
+
+def first_instant(model: Model, start: StepStart, dt) -> Instant:
+    """The start of the step itself."""
+    at = instant_at(model, start, start.q, start.v, start.frames, start.V.T, jnp.zeros_like(dt), dt)
+    return dataclasses.replace(at, time=start.time, elapsed=None)

@@ -27,10 +27,10 @@ def stage_work(model: Model, start: StepStart, eq: StageEquation, st: StageField
     v = jax.vmap(lambda z_i, u: joint_field.pullback(model, z_i, u))(st.z, V.joint) / eq.dt
     q = jax.vmap(lambda z_i: manifold.compose_increment(model, start.q, z_i))(st.z)
 
-    def at_stage(q, v, f, V, time):
-        return power(model, instant_at(model, start, q, v, f, V, time, eq.dt), "stages", which)
+    def at_stage(q, v, f, V, elapsed):
+        return power(model, instant_at(model, start, q, v, f, V, elapsed, eq.dt), "stages", which)
 
-    return eq.dt * jax.vmap(at_stage)(q, v, st.frames, V.T / eq.dt, start.time + eq.nodes * eq.dt)
+    return eq.dt * jax.vmap(at_stage)(q, v, st.frames, V.T / eq.dt, eq.nodes * eq.dt)
 
 
 def impulse_work(

@@ -40,8 +40,9 @@ from pbad_jax.stage.guide import StageGuide
 from pbad_jax.stage.problem import StageProblem, relative_residual, solve
 from pbad_jax.stage.result import StepResult
 from pbad_jax.stage.sparse_loads import SparseLoads
-from pbad_jax.stage.start import StepStart, instant_at, metric_of, step_start
+from pbad_jax.stage.start import StepStart, first_instant, metric_of, step_start
 from pbad_jax.stage.work import counted, power
+from pbad_jax.step.impulse import rates_without_others
 
 SHARE = 0.1  # of the impulse, at each end of the step
 NEAR = 0.5  # of what an impulse changes
@@ -113,13 +114,14 @@ def after_closing_impulse(problem: StageProblem, found: StepResult, st: StageFie
     good = found.status == Status.CONVERGED
     q = manifold.compose_increment(model, problem.start.q, found.z)
     before = dataclasses.replace(problem.start, q=q, v=found.v, time=problem.start.time + dt)
-    start = step_start(model, before, problem.start.control, problem.start.recurrence)
+    start = step_start(model, before, problem.start.control, problem.start.recurrence, SHARE)
 
     # the equation for v⁺, its guess and its root
     eq = ClosingEquation(dt, jnp.ones(1, q.dtype), jnp.ones(1, q.dtype), effective_mass(model, start, dt))
     guess = dt * _guess(model, start, eq, equation.end_load(model, problem.start, 1.0, st, dt), problem.start.v)
     once = dataclasses.replace(model, forces=tuple(acting(model, "step")))
     newton = problem.config._replace(method="lm", objective="root", condition=False)
+    start = dataclasses.replace(start, told=rates_without_others(model, start, SHARE * dt))
     near = None if start.near is None else tuple(x for x, f in zip(start.near, model.forces) if acts_at(f) == "step")
     closing = StageProblem(once, dataclasses.replace(start, near=near), eq, guess[None], newton)
     ended, z = solve(closing, jnp.where(good, jnp.int8(lm.RUNNING), found.status), known)
@@ -174,7 +176,7 @@ def _felt(start: StepStart, mass: jax.Array, v: jax.Array) -> jax.Array:
 
 def effective_mass(model: Model, start: StepStart, dt) -> jax.Array:
     """M̂ (nv,nv), kg m² or kg: what an impulse meets that the forces at the stages answer for the length of a step."""
-    at = instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
+    at = first_instant(model, start, dt)
     load = scaled(total_load(model, at, "stages"), dt)
     felt = guides.felt_mass(model, start, load)
     assert isinstance(felt, jax.Array)  # schemes of several stages have no sweeps

@@ -190,11 +190,11 @@ def _acceleration(
     much of that, so a = a(u) + (1 − (1 − W)³) M⁻¹(τ(v) − τ(u)), W = (M − γ dt ∂τ/∂v)⁻¹ M: a(v) but for terms of third
     order in dt ∂τ/∂v where they are small, and bounded where they are large.
     """
-    z, time, f = st.z[0], start.time + eq.nodes[0] * eq.dt, jax.tree.map(lambda x: x[0], st.frames)
+    z, elapsed, f = st.z[0], eq.nodes[0] * eq.dt, jax.tree.map(lambda x: x[0], st.frames)
     q, rate = manifold.compose_increment(model, start.q, z), equation.stage_rates(eq, st)
 
     def load(v, V):
-        return total_load(model, instant_at(model, start, q, v, f, V, time, eq.dt), "stages")
+        return total_load(model, instant_at(model, start, q, v, f, V, elapsed, eq.dt), "stages")
 
     solved = load(joint_field.pullback(model, z, rate.joint[0]) / eq.dt, rate.T[0] / eq.dt)
     inertial = matmul(transforms.centripetal_field(model, f, v), model.second_moment)

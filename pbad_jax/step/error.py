@@ -39,7 +39,7 @@ from pbad_jax.dynamics.instant import acceleration_field, damped, damping_of, ge
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.laws.force import Load, acting, scaled, total_load
+from pbad_jax.laws.force import Load, acting, has_inertia, scaled, total_load
 from pbad_jax.math import batched
 from pbad_jax.math.small import matmul
 from pbad_jax.model.model import Model
@@ -50,7 +50,7 @@ from pbad_jax.stage.coasting import coasting
 from pbad_jax.stage.equation import StageEquation
 from pbad_jax.stage.fields import StageFields
 from pbad_jax.stage.problem import length_of
-from pbad_jax.stage.start import StepStart, instant_at
+from pbad_jax.stage.start import StepStart, first_instant
 
 MET = 1 / 40  # of the stiffness of what is met within the step
 
@@ -64,13 +64,14 @@ def local_error(
     mass: Operator,
     J: Operator | None,
 ) -> jax.Array:
-    """Of q at the end of a step, its largest coordinate, (): rad, and m over the model's length; NaN of other schemes.
+    """Of q at the end of a step, its largest coordinate, (): rad, and m over the model's length; NaN of other schemes,
+    and of ends with an inertia, whose force at an instant depends on accelerations.
 
     Args:
         eq, st: the equation and its stages at the root. mass, J: at the end, and at the root; J None: not known.
     """
     weights = missing(scheme)
-    if not weights:
+    if not weights or any(map(has_inertia, model.forces)):
         return jnp.full((), jnp.nan, st.z.dtype)
     model, start, eq, st, mass, J = jax.lax.stop_gradient((model, start, eq, st, mass, J))
     first, each = jnp.asarray(weights[0], st.z.dtype), jnp.asarray(weights[1:], st.z.dtype)
@@ -138,8 +139,7 @@ def _positions(scheme: Scheme) -> np.ndarray:
 
 def _at_start(model: Model, start: StepStart, dt, where: str) -> Load:
     """What acts there, at the stages or once a step, as it is at the start."""
-    at = instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
-    return total_load(model, at, where)
+    return total_load(model, first_instant(model, start, dt), where)
 
 
 def _acceleration(model: Model, start: StepStart, dt, load: Load) -> Field:

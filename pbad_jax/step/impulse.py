@@ -16,13 +16,14 @@ from pbad_jax.dynamics.instant import generalised_force
 from pbad_jax.errors import Status
 from pbad_jax.kinematics import joint_field, transforms
 from pbad_jax.kinematics.joint_field import Field
-from pbad_jax.laws.force import acting
+from pbad_jax.laws.force import acting, has_inertia, total_load
+from pbad_jax.math.small import matmul
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import radau
 from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.fields import stages
 from pbad_jax.stage.problem import SolverConfig, StageProblem, solve
-from pbad_jax.stage.start import StepStart
+from pbad_jax.stage.start import StepStart, first_instant
 from pbad_jax.stage.work import counted, impulse_work
 
 
@@ -48,6 +49,8 @@ def apply_impulses(model: Model, config: SolverConfig, dt, start: StepStart, sta
         return Impulse(None, jnp.asarray(status, jnp.int8), jnp.zeros((), jnp.int32), none, ())
     scheme = radau(1) if config.recurrence == "sweeps" else radau(2)
     eq = equation.collocation(model, scheme, dt, start, None)
+    told = None if scheme.m == 1 else rates_without_others(model, start, 0.5 * dt)  # which move it ½ dt² a, F dt² F
+    start = dataclasses.replace(start, kick=1.0, told=told)
     newton, direction = config._replace(method="lm", objective="root"), predictor.straight(eq.nodes, dt, start.v)
     found, z = solve(StageProblem(model, start, eq, direction, newton, scheme.C), status, known)
     st = stages(model, start, z)
@@ -59,3 +62,17 @@ def apply_impulses(model: Model, config: SolverConfig, dt, start: StepStart, sta
     solved = found.status == Status.CONVERGED
     status = jnp.where(solved, jnp.asarray(status, jnp.int8), found.status)
     return Impulse((v, V), status, found.iterations, work, found.attempt.x)
+
+
+def rates_without_others(model: Model, start: StepStart, dt) -> tuple[jax.Array, jax.Array] | None:
+    """v_k (nv,), V_k less what the forces at the stages give in dt, for ends whose inertia feels all accelerations.
+
+    None where there are no such ends.
+    """
+    if not any(map(has_inertia, acting(model, "step"))):
+        return None
+    load = total_load(model, first_instant(model, start, dt), "stages")
+    inertial = matmul(transforms.centripetal_field(model, start.frames, start.v), model.second_moment)
+    force = generalised_force(model, start.frames, load, inertial, recurrence=start.recurrence)
+    v = start.v - dt * operator.solve(model, start.mass, force)
+    return v, transforms.velocity_field(model, start.frames, v)

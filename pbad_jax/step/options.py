@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from pbad_jax.checks import integer, step_size
 from pbad_jax.dynamics.instant import coupling
 from pbad_jax.errors import OptionError
-from pbad_jax.laws.force import acting, at_stages, is_conservative, name_of
+from pbad_jax.laws.force import acting, at_stages, has_inertia, is_conservative, name_of
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import NAMES, AnyScheme, Scheme, radau
 from pbad_jax.stage.problem import SolverConfig
@@ -237,6 +237,9 @@ def _check_impulses(options: Options, model: Model) -> None:
     """Schemes with history have no velocity that an impulse could change: theirs is read off positions before and after
     it, and a body that has come to rest would be told to move on.
     """
+    soft = [name_of(f) for f in acting(model, "stages") if has_inertia(f)]
+    if soft:
+        raise OptionError(f"{', '.join(soft)}: ends with an inertia (SoftEnd) act once a step; make it with at='step'")
     once, scheme = [name_of(f) for f in acting(model, "step")], scheme_of(options)
     if once and scheme.has_history:
         raise OptionError(

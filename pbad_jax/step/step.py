@@ -98,7 +98,7 @@ def step_once(
 
     known: the Roots that an earlier call has found, and whether they are good, () bool: nothing is solved or judged.
     """
-    s, roots = prepare(config, model, control, dt, state), None
+    s, roots = prepare(scheme, config, model, control, dt, state), None
     if known is not None:
         roots, good = known
         s = s._replace(status=jnp.where(good, s.status, jnp.int8(Status.FROZEN)))
@@ -127,11 +127,12 @@ def run(scheme: AnyScheme, config: SolverConfig, s: Prepared, known: Roots | Non
     return method.end(*given, loops.fori_loop(0, legs(scheme), solved, leg), None, known)
 
 
-def prepare(config: SolverConfig, model: Model, control, dt, state: State) -> Prepared:
-    """All that comes before the solve and does not depend on the scheme."""
+def prepare(scheme: AnyScheme, config: SolverConfig, model: Model, control, dt, state: State) -> Prepared:
+    """All that comes before the solve."""
     status = _status_before(model, state, control, dt)
     model, state, control, dt = _sound_inputs(model, state, control, dt)
-    start = step_start(model, state, driven(model, state, control, dt), config.recurrence)
+    kick = 1.0 if scheme.kind == "collocation" and scheme.m == 1 else None  # radau(1) gives all of it at the start
+    start = step_start(model, state, driven(model, state, control, dt), config.recurrence, kick)
     return Prepared(model, state, control, dt, start, status)
 
 

@@ -22,7 +22,7 @@ from pbad_jax.stage import predictor
 from pbad_jax.stage.fields import stages
 from pbad_jax.stage.problem import SolverConfig, StageProblem, root
 from pbad_jax.stage.result import Roots, StepResult, step_result
-from pbad_jax.stage.start import StepStart, instant_at
+from pbad_jax.stage.start import StepStart, first_instant, instant_at
 from pbad_jax.stage.work import counted, power
 from pbad_jax.step import impulse
 from pbad_jax.step.impulse import apply_impulses
@@ -65,7 +65,7 @@ def begin(
     del scheme, state
     kick = apply_impulses(model, config, dt, start, status, known and known.before)
     start, recurrence = impulse.after(start, kick), config.recurrence
-    first = instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
+    first = first_instant(model, start, dt)
     tau = generalised_force(model, start.frames, total_load(model, first, "stages"), recurrence=recurrence)
     eq = MomentumEquation(dt, jnp.ones(1, start.q.dtype), operator.times(model, start.mass, start.v), tau)
     return Leg(eq, predictor.straight(eq.nodes, dt, start.v), kick.status, kick)
@@ -105,8 +105,8 @@ def end(
     work, which = kick.work, counted(model, start, config.account)
     if which:
         V = transforms.velocity_field(model, f, v)
-        first = instant_at(model, start, start.q, start.v, start.frames, start.V.T, start.time, dt)
-        last = instant_at(model, start, q, v, f, V, start.time + dt, dt)
+        first = first_instant(model, start, dt)
+        last = instant_at(model, start, q, v, f, V, dt, dt)
         work = work + sum(0.5 * dt * power(model, at, "stages", which) for at in (first, last))
 
     # with what the impulse before it has taken
@@ -136,7 +136,7 @@ def _joint_matrix(model: Model, z: jax.Array) -> jax.Array:
 
 def _half_kick(model: Model, start: StepStart, q, v, f: Frames, mass, dt) -> jax.Array:
     """The v (nv,) with mass (v − v_free) = dt τ(q, v)/2, by one Newton step: exact for forces linear in v."""
-    at = instant_at(model, start, q, v, f, transforms.velocity_field(model, f, v), start.time + dt, dt)
+    at = instant_at(model, start, q, v, f, transforms.velocity_field(model, f, v), dt, dt)
     load = total_load(model, at, "stages")
     damping = damping_of(model, f, load, 0.5 * dt)
     matrix = mass if damping is None else damped(model, f, mass, damping)
