@@ -54,7 +54,7 @@ def wrong(report) -> list[str]:
     return [row.name for row in report.rows if not row.ok]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_right_derivatives():
     """Every array has its row; all agree; the report says so."""
     report = pbad.check_gradients(tethered(), options=HOW)
@@ -85,6 +85,7 @@ def test_a_wrong_slope_is_found_and_its_force_named():
         report.assert_ok()
 
 
+@pytest.mark.slow
 def test_a_hidden_parameter_is_found():
     """Its slopes are right, and the row of the parameter is not."""
     report = pbad.check_gradients(tethered(deaf=1.0), options=HOW)

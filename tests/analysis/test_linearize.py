@@ -95,7 +95,7 @@ def test_equals_differences(scheme):
     assert_is_derivative(got, by_differences(scheme, got.state, ends))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_lanes():
     """Under vmap, the differences too; another dt reaches the step; a lane that failed before is zero, alone."""
     model, how = creature(), options("radau1")

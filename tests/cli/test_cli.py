@@ -271,7 +271,7 @@ def test_a_servo_that_cannot_hold_the_start_is_named(tmp_path):
     assert said == "starts at key 'up', held by its 1 position servo, 1 of them need more than their control range"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_held_robot_stays(capsys, tmp_path):
     """Servo and PD drive together: a second of gravity moves the arm by less than 0.02 rad."""
     (tmp_path / "desk.xml").write_text(DESK.format(keys=HOME.replace("1.01", "1.0"), more=""))

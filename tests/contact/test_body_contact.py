@@ -283,7 +283,7 @@ def meeting(kind="planar", *, spheres=False, friction=0.5, damping=1.0, **how) -
     return pbad.with_forces(two(kind), force)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.float64
 def test_momenta_are_conserved():
     """Two capsules tumble into one another in space, with damping: linear and angular, to 1e-9.
@@ -400,8 +400,8 @@ def wheels() -> pbad.Model:
 
 
 @pytest.mark.float64
-@pytest.mark.slow
-@pytest.mark.parametrize("dt", [thorough(0.002), 0.01])
+@pytest.mark.thorough
+@pytest.mark.parametrize("dt", [0.002, 0.01])
 def test_friction_wheels(dt):
     """They end rolling on one another: ω_a r_a = −ω_b r_b, I_a Δω_a/r_a = I_b Δω_b/r_b about the common point."""
     r = move(wheels(), [0, 0], [2.0, 0], dt, 0.5, "radau2")
@@ -426,7 +426,7 @@ def stack() -> pbad.Model:
 
 @pytest.mark.float64
 @pytest.mark.slow
-@pytest.mark.parametrize("dt", [0.01, 0.05])
+@pytest.mark.parametrize("dt", [thorough(0.01), 0.05])
 def test_a_stack_rests_at_its_depth(dt):
     """k (δ − w/2) bears one weight between the balls and two on the ground: 3/2 w and 5/2 w, w = mg/k."""
     w = G * 0.01**2

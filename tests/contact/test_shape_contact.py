@@ -327,7 +327,7 @@ def test_ten_boxes_on_one_another_stand_as_in_mujoco():
 
 
 @pytest.mark.float64
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_bricks_that_meet_keep_their_momentum():
     """Without gravity and far from the table, at 3 m/s and with spin: momentum to 1e-11 kg m/s, energy falls."""
     model = dataclasses.replace(stack(), gravity=jnp.zeros(3))
@@ -381,7 +381,7 @@ def row_of_crates(**how):
     return model, forces.contact_between(model, [("a", "b"), ("b", "c"), ("a", "c")], **how)[0]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_more_pairs_than_may_touch_are_told():
     """The nearest are taken; a step at whose end another overlaps says so."""
     q = np.zeros((3, 7))

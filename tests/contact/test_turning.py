@@ -67,7 +67,7 @@ def test_balls_that_touch_turn_one_another_by_equal_and_opposite_torques():
         np.testing.assert_allclose(on_a[:3], -on_b[:3], atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.optimised
 @pytest.mark.float64
 def test_gradients():

@@ -96,7 +96,7 @@ def test_a_cartpole_swings_up_and_stays():
     assert abs(state.sim.q[0]) < 0.05 and state.obs[1] > 0.999
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.robots
 @pytest.mark.optimised
 @pytest.mark.filterwarnings("ignore")

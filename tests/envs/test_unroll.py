@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE
+from helpers import DTYPE, thorough
 
 import pbad_jax as pbad
 
@@ -89,7 +89,7 @@ def test_both_schedules_are_the_lanes_own_steps():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedule", ["iteration", "step"])
+@pytest.mark.parametrize("schedule", [thorough("iteration"), "step"])
 def test_a_population(schedule):
     """Parameters of its own for every lane: lane 2 does what all do with its parameters, and differs from the rest."""
     p = jnp.linspace(-1.5, 1.5, LANES, dtype=DTYPE)
@@ -214,7 +214,7 @@ def test_bad_input(change, error, words):
         pbad.envs.unroll(**given)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.robots
 @pytest.mark.optimised
 @pytest.mark.filterwarnings("ignore")

@@ -216,7 +216,7 @@ def test_names_order_and_ranges_are_the_files():
         pbad.load(SEVERAL_JOINTS, body_contact=0)  # type: ignore[call-overload]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_disabled_flags_are_honoured():
     passive = 'spring="disable" damper="disable"' if "spring" in mjcf.vocabulary()["flag"] else 'passive="disable"'
     flags = f'<option><flag gravity="disable" clampctrl="disable" {passive}/></option>'

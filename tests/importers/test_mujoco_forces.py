@@ -354,7 +354,7 @@ STANDS = """<mujoco><option timestep="0.001"/><worldbody><body pos="0 0 0.5">
   <body pos="2 0 1.099"><freejoint/><geom size="0.1"/></body></worldbody></mujoco>"""
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_stands_on_bodies_that_stand_still_rests_where_mujocos_does():
     """Balls on a cylinder and on the tip of an ellipsoid: within 1 mm."""
     model = pbad.load(STANDS)
@@ -453,7 +453,7 @@ LOOSE = '<body name="b" pos="0.7 0 0" euler="0 0 40"><freejoint/><geom type="box
 TIP = '<geom type="box" size="0.1 0.2 0.05"/>'
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_weld_is_a_rigid_joint():
     """A free body welded to a pendulum, against MuJoCo's pendulum with the same body as a part of it.
 
@@ -477,7 +477,7 @@ def test_weld_is_a_rigid_joint():
     assert abs(float(traj.q[-1, 0]) - d.qpos[0]) < 5 * drop / 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_equalities_with_what_does_not_move():
     """A weld to the world and a pin on a post without mass hold what would fall, within a few g τ²."""
     text = """<mujoco><worldbody><body name="post" pos="0 0 1"><body name="knob" pos="0 0.5 0"/></body>
@@ -526,7 +526,7 @@ COUPLED = """<mujoco><default><geom contype="0" conaffinity="0"/></default><worl
   <joint joint1="three" polycoef="0.1 0 0 0 0" solref="0.005 1"/></equality></mujoco>"""
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_joint_equality():
     """A quartic between two hinges and a constant: MuJoCo's own residual, which stays below 5 g τ²/length."""
     m = mujoco.MjModel.from_xml_string(COUPLED)

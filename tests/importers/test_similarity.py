@@ -53,7 +53,7 @@ def robot(s: float) -> str:
     </mujoco>"""
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.float64
 def test_a_robot_of_another_size_moves_alike():
     ways = []

@@ -206,7 +206,7 @@ def test_the_length_of_a_target_does_not_matter():
     assert_close(loads[1].dtau_dq, loads[0].dtau_dq, 1e-6 if FLOAT32 else 1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.float64
 def test_gains_and_targets_can_be_learnt():
     """The derivative of a step by gains and target, against differences of lanes of a batch."""
@@ -313,7 +313,7 @@ def test_a_filter_has_the_work_of_its_mean():
     assert abs(float(info.numerical_work)) < 1e-3 * float(jnp.abs(info.work).max())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.float64
 def test_gradients_go_through_activations():
     model, state = lagging()

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE, FLOAT32, slow, thorough
+from helpers import DTYPE, FLOAT32, thorough
 
 import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Joint, Status
@@ -78,7 +78,7 @@ def test_the_states_along_trajectories_of_one_lane_and_of_many():
     [
         (pendulum, "radau1"),
         thorough(pendulum, "dirk2"),
-        slow(limb, "radau2"),
+        thorough(limb, "radau2"),
         thorough(limb, "variational"),
         thorough(limb, "dirk3"),
         thorough(limb, "radau1"),
@@ -232,7 +232,7 @@ def test_no_steps():
     assert traj.q.shape == (3, 0, pendulum().nq) and info.status.shape == (3, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_forward_derivatives():
     """Those of the rollouts; reverse mode is refused by JAX, not wrong."""
     model, how = pendulum(), options()

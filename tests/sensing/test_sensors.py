@@ -193,7 +193,7 @@ def test_an_accelerometer_follows_the_forces_of_the_model():
     close(ours()["free"], [d.sensor("accelerometer tip").data for d in moments()], 1e-3 if FLOAT32 else 1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.float64
 def test_derivatives():
     """Of every kind of sensor against differences; accelerations of sites as the second ones of their poses."""

@@ -36,6 +36,7 @@ def test_what_leans_to_the_right(block, wanted):
     assert bool(branch.is_connected(model, batched.cholesky(jnp.eye(2)), D, J)) == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_a_chain_of_balls_that_starts_on_its_head():
     """radau(3) at 0.45 s has a root nearby with one real eigenvalue at -0.096, which is not where the chain goes."""

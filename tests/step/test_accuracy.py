@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import thorough
 
 import pbad_jax as pbad
 from pbad_jax import Status, envs
@@ -129,7 +130,7 @@ def test_too_many_parts_are_told():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", [swinging, landing])
+@pytest.mark.parametrize("system", [swinging, thorough(landing)])
 def test_derivatives_are_those_of_the_parts(system):
     """By q, v and the masses, forward and reverse, against differences; of all lanes at once, as of each alone."""
     model, begun = system()

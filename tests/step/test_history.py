@@ -102,7 +102,7 @@ def test_a_history_put_in_by_hand_is_taken():
     np.testing.assert_allclose(after.q[:, 0], 0.4, rtol=1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_derivative_of_a_kick_and_of_none():
     """By differences of kicked runs, also where the kick is zero; of a run left alone neither lost nor doubled."""
     creature, step = model(), pbad.make_step(pbad.Options(dt=0.01, scheme="legendre3", tolerance=1e-13))

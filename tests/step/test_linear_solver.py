@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE, FLOAT32, TOL, Case, assert_close, slow, thorough
+from helpers import DTYPE, FLOAT32, TOL, Case, assert_close, thorough
 from motions import free_tree, moving
 from stage_cases import SCHEMES, both, draw
 
@@ -34,7 +34,7 @@ def test_residual_and_matrix_equal_the_dense_ones(name, topology):
     "which, scheme",
     [
         *(("tree", "radau1"), thorough("tree", "dirk2"), thorough("tree", "legendre2")),
-        *(thorough("chain", "radau1"), slow("chain", "dirk2"), thorough("chain", "legendre2")),
+        *(thorough("chain", s) for s in ("radau1", "dirk2", "legendre2")),
     ],
 )
 def test_steps_equal_the_dense_ones(which, scheme):
@@ -48,7 +48,7 @@ def test_steps_equal_the_dense_ones(which, scheme):
     np.testing.assert_allclose(*ends, atol=1e-3 if FLOAT32 else 1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_many_lanes():
     model = pbad.chain(8)
     step = pbad.make_step(pbad.Options(dt=0.05, scheme="radau1", linear_solver="tree"))

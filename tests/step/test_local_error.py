@@ -55,8 +55,8 @@ def near(ratio, factor: float) -> float:
 
 
 @pytest.mark.float64
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme, order", [pytest.param("radau1", 2, marks=pytest.mark.thorough), ("radau2", 4)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("scheme, order", [("radau1", 2), ("radau2", 4)])
 def test_of_smooth_motion_it_is_the_leading_term(scheme, order):
     """Of a floating tree with a ball, a hinge and a slide: right in small steps, and falling by the scheme's order."""
     model = free_tree()
@@ -93,7 +93,7 @@ def arm() -> pbad.Model:
 
 
 @pytest.mark.float64
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_of_stiff_servos():
     """Told to go 0.3 rad away, which decays within the step: right within 3 in the median."""
     model = arm()

@@ -96,7 +96,7 @@ def stepped(options, model, state):
         thorough("radau1", "energy"),
         thorough("radau1", "squared"),
         thorough("legendre2", "energy"),
-        slow("legendre2", "squared"),
+        thorough("legendre2", "squared"),
         thorough("dirk2", "energy"),
         thorough("dirk2", "squared"),
         thorough("radau2", "squared"),
@@ -129,7 +129,7 @@ def test_lm_on_the_energy_finds_the_same_root(scheme):
 
 @pytest.mark.slow
 @pytest.mark.float64
-@pytest.mark.parametrize("solver", ["lm", "lbfgs"])
+@pytest.mark.parametrize("solver", [thorough("lm"), "lbfgs"])
 def test_the_energy_of_balls_leads_to_the_same_root(solver):
     """In exponential coordinates about the guess; the start turns, so that the chart is not the identity."""
     model = pbad.chain(4, joint="ball")

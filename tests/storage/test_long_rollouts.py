@@ -74,7 +74,7 @@ def test_controls_and_policies(tmp_path):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_activations_and_what_goes_on_from_a_trajectory(tmp_path):
     """Chunks keep all of a state, and the trajectory that they make has it for `states_of`."""
     joint = pbad.Joint("hinge", name="j")

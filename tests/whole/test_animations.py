@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import thorough
 from PIL import Image
 
 pytestmark = [pytest.mark.float64, pytest.mark.robots, pytest.mark.slow]
@@ -41,7 +40,8 @@ def recording(path: pathlib.Path) -> dict[str, Any]:
     return msgspec.msgpack.decode(data[8 : 8 + size])
 
 
-@pytest.mark.parametrize("name", ["swimmer", thorough("spider"), thorough("ant"), thorough("quadruped")])
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["swimmer", "spider", "ant", "quadruped"])
 def test_it_moves_and_is_drawn(name, example, tmp_path):
     show = example["SHOWS"][name]()
     traj, info = example["play"](show)

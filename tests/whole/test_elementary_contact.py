@@ -102,7 +102,7 @@ GROUND = {
     "disc": (disc, DISCS, judge_disc, 0.5 * R**2),
 }
 QUICK = {("disc", "radau2", "dense", "float64")}
-SLOW = {("disc", scheme, "dense", "float64") for scheme in ("radau1", "dirk2")}
+SLOW = {("disc", "radau1", "dense", "float64")}
 
 
 @pytest.mark.parametrize("system, scheme, linear, dtype", cells(GROUND, SCHEMES, QUICK, SLOW))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from helpers import thorough
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "many_devices.py"
 pytestmark = [pytest.mark.float64, pytest.mark.slow]
@@ -189,10 +190,10 @@ def test_eight_devices():
     [
         ("step", "rollout_batch", "two vmaps"),
         ("gradient", "of all", "linearize"),
-        ("in turn", "variational", "elsewhere"),
-        ("stages", "history"),
-        ("L-BFGS", "in parts"),
-        ("tasks",),
+        thorough(("in turn", "variational", "elsewhere")),
+        thorough(("stages", "history")),
+        thorough(("L-BFGS", "in parts")),
+        thorough(("tasks",)),
     ],
     ids=", ".join,
 )
@@ -201,6 +202,7 @@ def test_inside_shard_map(ways):
     assert "as one" in ended(run("-c", IN_SHARD_MAP, *ways, devices=2))
 
 
+@pytest.mark.thorough
 def test_two_processes():
     """The example, alone and as two processes that meet on localhost: the same lanes."""
     alone = ended(run(str(EXAMPLE), "--steps", "10"))

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from helpers import thorough
 
 pytestmark = [pytest.mark.float64, pytest.mark.slow]
 
@@ -58,7 +59,7 @@ print("as ever")
 """
 
 
-@pytest.mark.parametrize("first", ["32", "64"])
+@pytest.mark.parametrize("first", ["32", thorough("64")])
 def test_in_either_order(first):
     """Both precisions in one process: the numbers of each are those from before the switch, to the last bit."""
     env = os.environ | {"JAX_ENABLE_X64": "0", "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}

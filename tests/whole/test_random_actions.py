@@ -41,7 +41,7 @@ def robot(name: str) -> tuple[pbad.Model, np.ndarray]:
         ("ant", "radau1", 0.05, 1.0, 9, 25),
         thorough("ant", "radau2", 0.02, 1.0, 9, 15),  # of both solves: its stages, and the impulse that closes it
         thorough("humanoid", "radau1", 0.02, 0.4, 10, 30),
-        ("spider", "radau1", 0.05, 0.2, 12, 40),
+        thorough("spider", "radau1", 0.05, 0.2, 12, 40),
         thorough("spider", "radau1", 0.05, 1.0, 13, 70),  # of ten thousand steps 11.2 and 47
         thorough("spider", "radau2", 0.02, 1.0, 12, 40),
     ],

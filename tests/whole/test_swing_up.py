@@ -36,6 +36,7 @@ def cost(model, w, q, v):
     return total, (traj.q[-1], traj.v[-1], info.status)
 
 
+@pytest.mark.thorough
 def test_a_cart_pole_swings_up_from_random_starts():
     """Adam on 60 forces, 3 s: within 0.1 rad of upright, slower than 0.3 rad/s and m/s, from ≥ 19 of 20 starts
     that hang within 1 rad and move."""
