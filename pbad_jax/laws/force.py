@@ -469,11 +469,6 @@ def acts_at(force: Force) -> str:
     return getattr(force, "at", "stages")
 
 
-def has_inertia(force: Any) -> bool:
-    """Whether a force, or its law, has ends of soft_end.py: these act once a step, of which they are the motion."""
-    return getattr(getattr(force, "law", force), "end", None) is not None
-
-
 def at_stages(force: Any) -> Any:
     """The same force at every stage.
 
@@ -482,11 +477,6 @@ def at_stages(force: Any) -> Any:
     """
     if acts_at(force) == "stages":
         return force
-    if has_inertia(force):
-        raise OptionError(
-            f"{name_of(force)} has ends with an inertia (SoftEnd, as of constraints='MuJoCo'), whose error in a step "
-            "nobody knows: use accuracy=None, and more steps"
-        )
     fields = getattr(force, "__dataclass_fields__", ())
     if "at" in fields:
         return dataclasses.replace(force, at="stages")

@@ -25,7 +25,7 @@ Resting, x₀ = x and ẋ₀ = 0, every one of them is k x, whatever the step.
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,6 +50,11 @@ class SoftEnd:
     stiffness: jax.Array  # (n,) k, N/m or N m/rad
     relaxation: jax.Array  # (n,) T, s
     inertia: jax.Array  # (n,) m, kg or kg m²
+
+
+def has_inertia(force: Any) -> bool:
+    """Whether a force, or its law, has such ends."""
+    return isinstance(getattr(getattr(force, "law", force), "end", None), SoftEnd)
 
 
 class Pressing(NamedTuple):

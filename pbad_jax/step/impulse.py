@@ -16,7 +16,8 @@ from pbad_jax.dynamics.instant import generalised_force
 from pbad_jax.errors import Status
 from pbad_jax.kinematics import joint_field, transforms
 from pbad_jax.kinematics.joint_field import Field
-from pbad_jax.laws.force import acting, has_inertia, total_load
+from pbad_jax.laws.force import acting, total_load
+from pbad_jax.laws.soft_end import has_inertia
 from pbad_jax.math.small import matmul
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import radau

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from pbad_jax.checks import integer, step_size
 from pbad_jax.dynamics.instant import coupling
 from pbad_jax.errors import OptionError
-from pbad_jax.laws.force import acting, at_stages, has_inertia, is_conservative, name_of
+from pbad_jax.laws.force import acting, at_stages, is_conservative, name_of
+from pbad_jax.laws.soft_end import has_inertia
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import NAMES, AnyScheme, Scheme, radau
 from pbad_jax.stage.problem import SolverConfig
@@ -185,6 +186,12 @@ def solved_for(options: Options, model: Model) -> Model:
     """
     if options.accuracy is None:
         return model
+    soft = [name_of(force) for force in model.forces if has_inertia(force)]
+    if soft:
+        raise OptionError(
+            f"{soft[0]} has ends with an inertia (SoftEnd, as of constraints='MuJoCo'), whose error in a step nobody "
+            "knows: use accuracy=None, and more steps"
+        )
     return dataclasses.replace(model, forces=tuple(map(at_stages, model.forces)))
 
 

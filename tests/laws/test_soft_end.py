@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib
+import types
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ import pbad_jax as pbad
 from pbad_jax import forces
 from pbad_jax.errors import OptionError
 from pbad_jax.laws.force import instant
-from pbad_jax.laws.soft_end import SoftEnd, in_step
+from pbad_jax.laws.soft_end import SoftEnd, has_inertia, in_step
 
 HINGE = """
 <mujoco>
@@ -265,3 +266,9 @@ def test_the_loader_says_what_it_wants():
     assert limit.law.end is not None and not forces.is_conservative(limit)
     plain = pbad.load(HINGE.format(solref=""))
     assert all(getattr(f.law, "end", None) is None for f in plain.forces if isinstance(f, forces.LineForce))
+
+
+def test_what_a_law_of_ones_own_calls_an_end_is_none():
+    own = types.SimpleNamespace(law=types.SimpleNamespace(end=3.0))
+    assert not has_inertia(own) and not has_inertia(types.SimpleNamespace(end=jnp.ones(3)))
+    assert [forces.name_of(f) for f in hinge().forces if has_inertia(f)] == ["JointLimit"]
