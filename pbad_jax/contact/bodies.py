@@ -20,7 +20,7 @@ There is one point for every pair of shapes. Of many pairs `most` take part in a
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -38,7 +38,9 @@ from pbad_jax.contact.law import (
     contact_load,
     contact_parts,
     depths,
+    energy_of_spring,
     is_elastic,
+    is_spring,
     links_of,
     material,
     parameters,
@@ -167,17 +169,9 @@ class BodyContact:
         """Which pairs overlap most, or almost do, at the start of a step; None for all."""
         return None if self._taken == len(self.links) else self._most(start)
 
-    @property
-    def dissipates(self) -> bool:
-        """Beside its own energy; of an end with an inertia nobody knows."""
-        return self.end is None
+    dissipates, potential = property(is_spring), property(energy_of_spring)
 
-    @property
-    def potential(self) -> Callable[[Model, Instant], jax.Array] | None:
-        """None of an end with an inertia."""
-        return self._stored if self.end is None else None
-
-    def _stored(self, model: Model, at: Instant) -> jax.Array:
+    def stored(self, model: Model, at: Instant) -> jax.Array:
         """k ∫ramp(δ), J, and what the stop has."""
         return stored_energy(self._gap, self._law, at)
 

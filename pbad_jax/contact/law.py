@@ -18,6 +18,7 @@ dt: a block on a slope tan θ < μ creeps at s tan θ/√(μ² − tan² θ).
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
@@ -37,6 +38,7 @@ from pbad_jax.laws.soft_end import SoftEnd, in_step
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.rotations import hat
 from pbad_jax.math.small import identity_like, matmul, matvec, small_sum, transpose
+from pbad_jax.model.model import Model
 
 G0 = 9.81  # m/s², for the smooth start of the penalty
 TAU = 0.01  # s, the time constant at which χ is 1 s/m and the stick speed 1 mm/s
@@ -252,6 +254,16 @@ def depths(gap: Gap, at: Instant) -> jax.Array:
 def stored_energy(gap: Gap, law: Material, at: Instant) -> jax.Array:
     """k ∫ramp(δ), J, and what the stop has."""
     return jnp.sum(spring(law, depths(gap, at))[0])
+
+
+def is_spring(contact: Any) -> bool:
+    """Whether a contact only takes energy beside its own, which of an end with an inertia nobody knows."""
+    return contact.end is None
+
+
+def energy_of_spring(contact: Any) -> Callable[[Model, Instant], jax.Array] | None:
+    """Its `stored`, as the potential; None of an end with an inertia."""
+    return contact.stored if contact.end is None else None
 
 
 def touches(gap: Gap, law: Material, at: Instant) -> Touch:

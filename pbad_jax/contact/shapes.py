@@ -28,7 +28,7 @@ places overlap at the end of a step, `passed` says so: BRANCH.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -46,7 +46,9 @@ from pbad_jax.contact.law import (
     contact_load,
     contact_parts,
     depths,
+    energy_of_spring,
     is_elastic,
+    is_spring,
     links_of,
     material,
     parameters,
@@ -201,17 +203,9 @@ class ShapeContact:
         order = jax.lax.top_k(jax.lax.stop_gradient(deep), len(deep))[1]
         return jax.tree.map(lambda x: x[order], planes)
 
-    @property
-    def dissipates(self) -> bool:
-        """Beside its own energy; of an end with an inertia nobody knows."""
-        return self.end is None
+    dissipates, potential = property(is_spring), property(energy_of_spring)
 
-    @property
-    def potential(self) -> Callable[[Model, Instant], jax.Array] | None:
-        """None of an end with an inertia."""
-        return self._stored if self.end is None else None
-
-    def _stored(self, model: Model, at: Instant) -> jax.Array:
+    def stored(self, model: Model, at: Instant) -> jax.Array:
         """k ∫ramp(δ), J, and what the stop has, of the planes at the start of the step."""
         planes = self._planes(model, at)
         return stored_energy(planes.gap, self._law_of(planes), at)

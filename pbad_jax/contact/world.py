@@ -1,7 +1,6 @@
 """Contact of points and spheres of the bodies with a surface of the world, by the law of law.py."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -17,7 +16,9 @@ from pbad_jax.contact.law import (
     contact_duals,
     contact_load,
     depths,
+    energy_of_spring,
     is_elastic,
+    is_spring,
     material,
     parameters,
     points_of,
@@ -110,17 +111,9 @@ class Contact:
         """A tangent and a sliding direction of every point."""
         return contact_duals(self._law, len(self.links))
 
-    @property
-    def dissipates(self) -> bool:
-        """Beside its own energy; of an end with an inertia nobody knows."""
-        return self.end is None
+    dissipates, potential = property(is_spring), property(energy_of_spring)
 
-    @property
-    def potential(self) -> Callable[[Model, Instant], jax.Array] | None:
-        """None of an end with an inertia."""
-        return self._stored if self.end is None else None
-
-    def _stored(self, model: Model, at: Instant) -> jax.Array:
+    def stored(self, model: Model, at: Instant) -> jax.Array:
         """k ∫ramp(δ), J, and what the stop has."""
         return stored_energy(self._gap, self._law, at)
 

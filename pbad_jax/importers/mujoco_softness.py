@@ -21,7 +21,7 @@ from pbad_jax.importers.mjcf import mujoco_module
 from pbad_jax.laws.lengths import Joints
 from pbad_jax.laws.line_force import LineForce
 from pbad_jax.laws.line_laws import Limit
-from pbad_jax.laws.soft_end import SoftEnd
+from pbad_jax.laws.soft_end import SoftEnd, has_inertia
 from pbad_jax.model.model import Model
 
 LEAST = 1e-15  # of what MuJoCo calls an inverse weight
@@ -70,8 +70,7 @@ def with_end(force: Any, numbers: np.ndarray | None, leaf: Callable) -> Any:
 
 def without_end(force: Any) -> Any:
     """A force as it is with springs."""
-    inner = force.law if isinstance(force, LineForce) else force
-    return force if getattr(inner, "end", None) is None else with_end(force, None, lambda x: x)
+    return with_end(force, None, lambda x: x) if has_inertia(force) else force
 
 
 def with_joint_ends(m, model: Model) -> Model:

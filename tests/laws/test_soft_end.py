@@ -68,7 +68,7 @@ def instants(model, elapsed, kick):
 @pytest.mark.float64
 def test_the_law_of_a_step_is_that_of_the_oscillator():
     """Pushed evenly, x is where many small steps of m x'' + d x' + k x = F are, overdamped, critical and swinging."""
-    F, x_0, v_0, n = 40.0, 0.02, 1.5, 200_000
+    F, x_0, v_0, n, met = 40.0, 0.02, 1.5, 200_000, 0
     for T in (0.005, 0.0380, 2 / np.sqrt(2770.0), 0.4):
         for t in (0.0005, 0.01, 0.05, 0.3):
             end = SoftEnd(*(jnp.asarray([x]) for x in (2770.0, T, 1.0)))
@@ -77,9 +77,10 @@ def test_the_law_of_a_step_is_that_of_the_oscillator():
                 v += h * (F - 2770.0 * (x + T * v))
                 x += h * v
             way, law = in_step(end, jnp.asarray([x_0]), jnp.asarray([v_0]), instants(hinge(), jnp.asarray(t), None))
-            free, _ = in_step(end, jnp.asarray([x_0]), jnp.asarray([v_0]), instants(hinge(), jnp.asarray(t), None))
-            if float(free[0]) > 0:  # beyond the end by itself
+            if float(way[0]) > 0:  # beyond the end by itself
+                met += 1
                 np.testing.assert_allclose(law.stiffness * (x - way - 0.5 * law.width), F, rtol=2e-3)
+    assert met >= 12
 
 
 @pytest.mark.parametrize("kick", [None, 1.0, 0.1])
