@@ -28,27 +28,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax import checks
+from pbad_jax.contact.gap import Place, depths, links_of, points_of, unit
 from pbad_jax.contact.law import (
     TAU,
     Material,
-    Place,
     Touch,
     below,
     contact_duals,
     contact_load,
     contact_parts,
-    depths,
     energy_of_spring,
     is_elastic,
     is_spring,
-    links_of,
     material,
     parameters,
-    points_of,
     stored_energy,
     touches,
     turning_numbers,
-    unit,
 )
 from pbad_jax.contact.pairs import checked_pairs, lighter_masses, of_one_tree
 from pbad_jax.contact.tunnelling import crossing, gains_energy, on_another_side, rests
@@ -152,6 +148,7 @@ class BodyContact:
     # whether joints connect the bodies of each; (): none
     held: tuple[bool, ...] = dataclasses.field(default=(), metadata=STATIC)
     end: SoftEnd | None = None  # what pushes instead of stiffness, width and damping
+    pyramid: bool = dataclasses.field(default=False, metadata=STATIC)  # friction by the edges of pyramid.py; of `end`
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
@@ -353,6 +350,7 @@ def geom_contact(
         turning=None if turning is None else leaf(turning),
         at=at,
         end=None,
+        pyramid=False,
         conservative=is_elastic(numbers, turning),
         most=max_contacts,
         held=of_one_tree(model, [(a.link, b.link) for a, b in both]),

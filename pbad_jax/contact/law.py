@@ -19,7 +19,7 @@ dt: a block on a slope tan θ < μ creeps at s tan θ/√(μ² − tan² θ).
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,10 +28,12 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.contact.cluster import Following, followers, turning_under
 from pbad_jax.contact.coulomb import Expected, Rubbing, Slip, led_rubbing, no_slip, rubbing
+from pbad_jax.contact.gap import Gap, depth_at, depths, links_of, points_of, unit
+from pbad_jax.contact.pyramid import EDGES, expected_push, pushed
 from pbad_jax.contact.torsion import Duals, no_turning, turning_friction
 from pbad_jax.errors import ModelError
 from pbad_jax.geometry.surfaces import safe_norm
-from pbad_jax.laws.force import Guide, Instant, Load, Parts, PointForces, each_link, in_parts, place
+from pbad_jax.laws.force import Guide, Instant, Load, Parts, PointForces, in_parts, place
 from pbad_jax.laws.one_sided import Tangent, expected_force, led, no_tangent, one_sided, spring
 from pbad_jax.laws.pulls import Along, pulled
 from pbad_jax.laws.soft_end import SoftEnd, in_step
@@ -43,59 +45,6 @@ from pbad_jax.model.model import Model
 G0 = 9.81  # m/s², for the smooth start of the penalty
 TAU = 0.01  # s, the time constant at which χ is 1 s/m and the stick speed 1 mm/s
 STICK = 1e-3  # m/s
-
-
-class Place(NamedTuple):
-    """Where c pairs touch at the start of a step, on each of b bodies: one, on the world, or two."""
-
-    depth: jax.Array  # (c,) m
-    n: jax.Array  # (c,3) the gradient of the distance by the first one's place; a unit where the distance is exact
-    u: jax.Array  # (c,b,4) the points that touch, in their links' frames
-
-
-class Gap(Protocol):
-    """c distances, a pytree of arrays (c,...); of one's own: see `contact_load`.
-
-    A gap knows its links when the model is built, or finds them in a step; see PointForces.
-    """
-
-    bodies: ClassVar[slice]  # of the k points one on each of the b bodies
-
-    @property
-    def links(self) -> tuple:
-        """c links, or c tuples of k."""
-        ...
-
-    @property
-    def where(self) -> jax.Array | None:
-        """(c,k) instead."""
-        ...
-
-    @property
-    def u(self) -> jax.Array:
-        """(c,k,4) the points of which the distance is a function."""
-        ...
-
-    @property
-    def reach(self) -> jax.Array:
-        """(c,) m, the distance below which they overlap."""
-        ...
-
-    def distance(self, P: jax.Array, at: Instant) -> jax.Array:
-        """d (c,) m at the points P (c,k,3)."""
-        ...
-
-    def slopes(self, P: jax.Array, at: Instant) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """d (c,), its gradient (c,k,3), its curvature (c,3k,3k) 1/m."""
-        ...
-
-    def touching(self, at: Instant) -> Place:
-        """Where they touch at the start of the step."""
-        ...
-
-    def pushed(self, P: jax.Array, f: jax.Array) -> jax.Array:
-        """(c,b,3) m, where the forces f (c,k,3) on the points P act on the surfaces of the bodies, for a picture."""
-        ...
 
 
 @jax.tree_util.register_dataclass
@@ -111,6 +60,7 @@ class Material:
     turning: jax.Array | None  # (c,2) m, torsional and rolling friction
     room: jax.Array | None  # (c,) m, the depth at which the middle of one is in the other; None: nobody knows
     end: SoftEnd | None  # what the normal force is of instead of stiffness, width and damping; None: of these
+    pyramid: bool = dataclasses.field(default=False, metadata=STATIC)  # friction by the edges of pyramid.py
     conservative: bool = dataclasses.field(default=False, metadata=STATIC)
 
 
@@ -126,16 +76,15 @@ def material(contact: Any, room: jax.Array | None, share: float = 1.0) -> Materi
     """Of a contact's own fields; `share` of the stiffness where it is divided among places."""
     slow = jnp.broadcast_to(contact.stick_speed, contact.stiffness.shape)
     own = contact.width, contact.damping, contact.friction, slow, contact.turning, room
-    return Material(share * contact.stiffness, *own, contact.end, conservative=contact.conservative)
+    return Material(share * contact.stiffness, *own, contact.end, contact.pyramid, contact.conservative)
 
 
 def pressing(gap: Gap, law: Material, at: Instant) -> tuple[jax.Array | float, Any]:
-    """By how much an end has given way, (c,) m or 0, and the law of one_sided.py beyond that."""
+    """By how much an end has given way, (c,) m or 0, and the law of one_sided.py beyond that; none pulls."""
     if law.end is None:
         return 0.0, law
-    P, V = points_of(gap, at.start.T), points_of(gap, at.start.V)
-    d, n, _ = gap.slopes(P, at)
-    return in_step(law.end, gap.reach - d, -small_sum((n * V).reshape(len(P), -1)), at)
+    given_way, pushes, held = in_step(law.end, lambda start: depth_at(gap, start, at), at)
+    return given_way + held / pushes.stiffness, pushes
 
 
 # --- the forces ------------------------------------------------------------------------------------------
@@ -143,6 +92,8 @@ def pressing(gap: Gap, law: Material, at: Instant) -> tuple[jax.Array | float, A
 
 def contact_load(gap: Gap, law: Material, at: Instant) -> Load:
     """Normal forces, friction across them and against turning, each with its dual."""
+    if law.pyramid:
+        return _pyramid_load(gap, law, at)
     P, V = points_of(gap, at.T), points_of(gap, at.V)
     (d, n, curvature), flat = gap.slopes(P, at), (len(P), -1)
     given_way, normal_law = pressing(gap, law, at)
@@ -174,6 +125,19 @@ def contact_load(gap: Gap, law: Material, at: Instant) -> Load:
     by_P = (-N.by_depth[:, None] * n.reshape(flat) - N.by_rate[:, None] * turning).reshape(P.shape)
     by_V = -N.by_rate[:, None, None] * n
     return Load(point_forces=(normal, *followers(normal, more, by_P, by_V, gap.bodies)), dual=dual)
+
+
+def _pyramid_load(gap: Gap, law: Material, at: Instant) -> Load:
+    """The same where edges push."""
+    assert law.end is not None
+    edges = pushed(gap, law.friction, law.end, at)
+    if law.turning is None:
+        return Load(point_forces=(edges.points,), dual=(edges.tangent, None, None))
+    n, links, guide = unit(gap.touching(at).n), links_of(gap)[:, gap.bodies], at.guide
+    turns = turning_friction(law, n, links, at, None if guide is None else guide.dual[2])
+    under = turning_under(turns, edges.normal, 1.0 if guide is None else guide.trust)
+    follow = followers(edges.points, [under], edges.by_P, jnp.zeros_like(edges.by_P), gap.bodies)
+    return Load(point_forces=(edges.points, *follow), dual=(edges.tangent, None, turns.dual))
 
 
 def _with_friction(gap: Gap, law: Material, normal_law: Any, depth, rate, expected, mass, at: Instant):
@@ -218,8 +182,9 @@ def _with_friction(gap: Gap, law: Material, normal_law: Any, depth, rate, expect
 def contact_duals(law: Material, c: int) -> tuple[Tangent, Slip | None, Duals | None]:
     """A tangent, the linear model of friction, and directions of turning, of c places, at the beginning."""
     dtype = law.stiffness.dtype
-    slip = None if law.conservative else no_slip(c, dtype)
-    return no_tangent((c,), dtype), slip, None if law.turning is None else no_turning(c, dtype)
+    tangent = no_tangent((c, EDGES) if law.pyramid else (c,), dtype)
+    slip = None if law.conservative or law.pyramid else no_slip(c, dtype)
+    return tangent, slip, None if law.turning is None else no_turning(c, dtype)
 
 
 def contact_parts(gap: Any, law: Material, at: Instant) -> Parts:
@@ -231,10 +196,14 @@ def contact_parts(gap: Any, law: Material, at: Instant) -> Parts:
     gap = dataclasses.replace(gap, links=(), where=jnp.asarray(links_of(gap)))
 
     # where they are, where the step began, what the guide expects
-    given_way, normal_law = pressing(gap, law, at)
     here, began, expected = (gap.reach - gap.distance(points_of(gap, T), at) for T in (at.T, at.start.T, at.guide.T))
-    pushed = expected_force(normal_law, here - given_way, expected - given_way, at.guide.dual[0])
-    acts = ~((here < 0) & (began < 0) & (pushed <= 0))  # also what is no number
+    if law.pyramid:
+        assert law.end is not None
+        push = expected_push(gap, law.friction, law.end, at)
+    else:
+        given_way, normal_law = pressing(gap, law, at)
+        push = expected_force(normal_law, here - given_way, expected - given_way, at.guide.dual[0])
+    acts = ~((here < 0) & (began < 0) & (push <= 0))  # also what is no number
 
     some, duals, acts = jax.tree.map(in_parts, ((gap, law), at.guide.dual, acts))
     still = Tangent(*(jnp.zeros_like(x) for x in duals[0]))
@@ -244,11 +213,6 @@ def contact_parts(gap: Any, law: Material, at: Instant) -> Parts:
         return contact_load(gap, law, at)
 
     return Parts(load, some, jnp.any(acts, axis=1), duals, (still, *duals[1:]))
-
-
-def depths(gap: Gap, at: Instant) -> jax.Array:
-    """δ (c,) m; negative where they are apart."""
-    return gap.reach - gap.distance(points_of(gap, at.T), at)
 
 
 def stored_energy(gap: Gap, law: Material, at: Instant) -> jax.Array:
@@ -269,26 +233,10 @@ def energy_of_spring(contact: Any) -> Callable[[Model, Instant], jax.Array] | No
 def touches(gap: Gap, law: Material, at: Instant) -> Touch:
     """Where the bodies are pushed, one after the other."""
     P, links = points_of(gap, at.T), links_of(gap)[:, gap.bodies]
-    frictionless = dataclasses.replace(law, conservative=True)
-    f = contact_load(gap, frictionless, dataclasses.replace(at, guide=None)).point_forces[0].force
+    frictionless = law if law.pyramid else dataclasses.replace(law, conservative=True)
+    f = contact_load(gap, frictionless, dataclasses.replace(at, guide=None)).point_forces[0].force[:, : P.shape[1]]
     in_order = lambda x: jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:])  # noqa: E731
     return Touch(in_order(jnp.asarray(links)), in_order(gap.pushed(P, f)), in_order(f[:, gap.bodies]))
-
-
-def links_of(gap: Gap) -> np.ndarray | jax.Array:
-    """The link of every point, (c,k)."""
-    return each_link(gap.links if gap.where is None else gap.where, gap.u)
-
-
-def points_of(gap: Gap, T: jax.Array) -> jax.Array:
-    """(c,k,3) m; with V for T their rates."""
-    return place(T, links_of(gap), gap.u)
-
-
-def unit(n: jax.Array) -> jax.Array:
-    """Of gradients (c,3), which are units only where the distance is exact; zero of zero."""
-    size = safe_norm(n)
-    return n / jnp.where(size > 0, size, 1.0)[:, None]
 
 
 def _mobility(gap: Gap, guide: Guide, n: jax.Array, at: Instant) -> jax.Array:

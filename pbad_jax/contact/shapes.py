@@ -36,23 +36,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax import checks
+from pbad_jax.contact.gap import Place, depths, links_of, points_of
 from pbad_jax.contact.law import (
     TAU,
     Material,
-    Place,
     Touch,
     below,
     contact_duals,
     contact_load,
     contact_parts,
-    depths,
     energy_of_spring,
     is_elastic,
     is_spring,
-    links_of,
     material,
     parameters,
-    points_of,
     stored_energy,
     touches,
     turning_numbers,
@@ -158,6 +155,7 @@ class ShapeContact:
     at: str = dataclasses.field(default="step", metadata=STATIC)
     conservative: bool = dataclasses.field(default=False, metadata=STATIC)
     end: SoftEnd | None = None  # what pushes instead of stiffness, width and damping
+    pyramid: bool = dataclasses.field(default=False, metadata=STATIC)  # friction by the edges of pyramid.py; of `end`
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""

@@ -8,24 +8,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax import checks
+from pbad_jax.contact.gap import Place, depths, points_of, unit
 from pbad_jax.contact.law import (
     Material,
-    Place,
     Touch,
     below,
     contact_duals,
     contact_load,
-    depths,
     energy_of_spring,
     is_elastic,
     is_spring,
     material,
     parameters,
-    points_of,
     stored_energy,
     touches,
     turning_numbers,
-    unit,
 )
 from pbad_jax.contact.pairs import borne
 from pbad_jax.contact.tunnelling import crossing, gains_energy, on_another_side, rests
@@ -102,6 +99,7 @@ class Contact:
     conservative: bool = dataclasses.field(default=False, metadata=STATIC)
     half: jax.Array | None = None  # (c,) m, half the least size of what each point belongs to; inf: unknown
     end: SoftEnd | None = None  # what pushes instead of stiffness, width and damping
+    pyramid: bool = dataclasses.field(default=False, metadata=STATIC)  # friction by the edges of pyramid.py; of `end`
 
     def load(self, model: Model, at: Instant) -> Load:
         """The normal forces, and friction."""
@@ -270,6 +268,7 @@ def contact(
         at=at,
         conservative=is_elastic(numbers, turning),
         end=None,
+        pyramid=False,
         half=leaf(np.where(_begins_deep(model, points, ground, half), np.inf, half)),
     )
 

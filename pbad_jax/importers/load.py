@@ -30,7 +30,7 @@ from pbad_jax.errors import (
 )
 from pbad_jax.importers import mjcf, mujoco_model, urdf
 from pbad_jax.importers.features import idle
-from pbad_jax.importers.mujoco_softness import with_joint_ends, without_end
+from pbad_jax.importers.mujoco_softness import as_in_mujoco, without_end
 from pbad_jax.importers.safety import Budget, Node, Roots, cut, nearest, parse, read_bytes, serialise
 from pbad_jax.laws.with_forces import with_forces
 from pbad_jax.model.model import Model
@@ -213,7 +213,7 @@ def _load(
         raise _unsupported(root.file, unsupported)
     model = _build(root.file, prepared, converted, dtype, body_contact, soft_ends)
     if soft_ends:
-        model = with_joint_ends(mj_model, model)
+        model = as_in_mujoco(mj_model, model)
     notes = tuple(prepared.notes + converted.notes + messages)
     return model, LoadReport(unsupported, model.topology.inactive, notes), root.file
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.builders.descriptions import Joint
+from pbad_jax.contact.dispatch import CONTACTS
 from pbad_jax.importers.mjcf import mujoco_module
 from pbad_jax.laws.lengths import Joints
 from pbad_jax.laws.line_force import LineForce
@@ -73,18 +74,21 @@ def without_end(force: Any) -> Any:
     return with_end(force, None, lambda x: x) if has_inertia(force) else force
 
 
-def with_joint_ends(m, model: Model) -> Model:
-    """The model of an mjModel m with SoftEnds for the limits of hinges and slides."""
+def as_in_mujoco(m, model: Model) -> Model:
+    """The model of an mjModel m with SoftEnds for the limits of hinges and slides too, and friction by pyramids."""
     joint, leaf = np.asarray(m.dof_jntid), checks.leaf(model.dtype)
     ends = soft_ends(m, m.jnt_solref[joint], m.jnt_solimp[joint], 1 / np.maximum(m.dof_invweight0, LEAST))
+    pyramids = m.opt.cone == mujoco_module().mjtCone.mjCONE_PYRAMIDAL
 
-    def ended(force: Any) -> Any:
+    def changed(force: Any) -> Any:
+        if pyramids and isinstance(force, CONTACTS):
+            return dataclasses.replace(force, pyramid=bool(np.any(np.asarray(force.friction) > 0)))
         if not (isinstance(force, LineForce) and isinstance(force.length, Joints) and isinstance(force.law, Limit)):
             return force
         own = force.length.v_index
         return with_end(force, ends if own is None else ends[list(own)], leaf)
 
-    return dataclasses.replace(model, forces=tuple(map(ended, model.forces)))
+    return dataclasses.replace(model, forces=tuple(map(changed, model.forces)))
 
 
 def _least_time(m) -> float:

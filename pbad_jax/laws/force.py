@@ -87,6 +87,7 @@ class Instant:
     elapsed: jax.Array | None = None  # () s since the start of the step; None: that itself, or in no step
     kick: float | None = dataclasses.field(default=None, metadata=STATIC)  # the share of dt F that acts as a blow at
     # the start of the step, where no more of it acts; None: all along the step
+    before: "Instant | None" = None  # of a blow at the end of a step: that end, before it
 
 
 def instant(q, v, T, V, time, control) -> Instant:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.laws.force import Instant
+from pbad_jax.laws.force import Instant, Start
 from pbad_jax.laws.pulls import DofPull, JointPull, Led, Lengths
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import take
@@ -56,10 +56,10 @@ class Joints:
 
         pull = DofPull(self.v_index, model.nv)
 
-        def began() -> tuple[jax.Array, jax.Array]:
-            return self.value(model, at.start.q), self._own(at.start.v)
+        def was(start: Start) -> tuple[jax.Array, jax.Array]:
+            return self.value(model, start.q), self._own(start.v)
 
-        return Lengths(self.value(model, at.q), self._own(at.v), pull, led, began)
+        return Lengths(self.value(model, at.q), self._own(at.v), pull, led, was)
 
     def value(self, model: Model, q: jax.Array) -> jax.Array:
         """(n,) rad or m."""
@@ -111,10 +111,10 @@ class Tendons:
             assert at.guide is not None
             return Led(None, 1.0 / (c * c @ (1.0 / at.guide.inertia)))  # joints alone
 
-        def began() -> tuple[jax.Array, jax.Array]:
-            return self.value(model, at.start.q), c @ at.start.v
+        def was(start: Start) -> tuple[jax.Array, jax.Array]:
+            return self.value(model, start.q), c @ start.v
 
-        return Lengths(self.value(model, at.q), c @ at.v, JointPull(c, at.v), led, began)
+        return Lengths(self.value(model, at.q), c @ at.v, JointPull(c, at.v), led, was)
 
     def value(self, model: Model, q: jax.Array) -> jax.Array:
         """(n,) rad or m."""
@@ -171,12 +171,12 @@ class Coupling:
             mass = 1.0 / (1.0 / x.mass + slope**2 / y.mass)
             return Led(self._gap(*ends)[0], mass)
 
-        def began() -> tuple[jax.Array, jax.Array]:
-            (first, first_rate), (other, other_rate) = a.began(), b.began()
+        def was(start: Start) -> tuple[jax.Array, jax.Array]:
+            (first, first_rate), (other, other_rate) = a.was(start), b.was(start)
             gap, slope, _ = self._gap(first, other)
             return gap, first_rate - slope * other_rate
 
-        return Lengths(gap, a.rate - slope * b.rate, a.pull.minus(b.pull, slope, curve), led, began)
+        return Lengths(gap, a.rate - slope * b.rate, a.pull.minus(b.pull, slope, curve), led, was)
 
     def dofs(self, model: Model) -> np.ndarray:
         """(n,nv), what changes one of both."""

@@ -15,12 +15,13 @@ may have, of exactly these names::
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.laws.force import Instant
+from pbad_jax.laws.force import Instant, Start
 from pbad_jax.laws.one_sided import OneSided, Tangent, excesses, expected_of, led, no_tangent, one_sided
 from pbad_jax.laws.pulls import Along, Lengths
 from pbad_jax.laws.smoothing import Sliding, no_sliding, primal_dual_coulomb, ramp, smooth_coulomb
@@ -224,21 +225,25 @@ class Limit:
 
     def _end(self, x: Lengths, at: Instant, k: int) -> OneSided:
         """The law at end k."""
-        # where it is, where it was when the step began, and by how much an end with an inertia has given way
         side, depth = self._beyond(x.value)[k]
-        length, speed = x.began()
-        began, rate, law = self._beyond(length)[k][1], side * x.rate, self
-        given_way = jnp.zeros_like(depth)
-        if self.end is not None:
-            given_way, law = in_step(self.end, began, side * speed, at)
-        depth = depth - given_way
+        if self.end is None:
+            return self._led(x, at, k, self, depth, side * x.rate, 0.0)
+
+        # beyond where an end with an inertia has given way, less what it holds
+        def was(start: Start) -> tuple[jax.Array, jax.Array]:
+            length, speed = x.was(start)
+            return self._beyond(length)[k][1], side * speed
+
+        given_way, law, held = in_step(self.end, was, at)
+        return self._led(x, at, k, law, depth - given_way, side * x.rate, given_way).less(held)
+
+    def _led(self, x: Lengths, at: Instant, k: int, law: Any, depth, rate, given_way) -> OneSided:
+        """The law of one_sided.py at end k, led to its root."""
         if at.guide is None:
             return one_sided(law, depth, rate)
-
-        # led to its root
         way, last = x.led(), at.guide.dual[k]
         if way.expected is None:
-            expected = expected_of(last, began - given_way, depth)
+            expected = expected_of(last, self._beyond(x.was(at.start)[0])[k][1] - given_way, depth)
         else:
             expected = self._beyond(way.expected)[k][1] - given_way
         return led(law, depth, rate, expected, last, at.guide.rate, way.mass)

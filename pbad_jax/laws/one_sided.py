@@ -56,6 +56,11 @@ class OneSided(NamedTuple):
     curving: jax.Array | None = None  # F(y)
     tangent: Tangent | None = None
 
+    def less(self, held: jax.Array) -> "OneSided":
+        """The same force less (c,) N, whatever moves."""
+        modelled, curving = (None if f is None else f - held for f in (self.modelled, self.curving))
+        return self._replace(force=self.force - held, modelled=modelled, curving=curving)
+
 
 def spring(law: Any, depth: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Energy, elastic force and its slope at depths (c,) of a law with stiffness and width, (c,).

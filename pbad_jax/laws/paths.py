@@ -14,7 +14,7 @@ from pbad_jax.errors import ModelError
 from pbad_jax.geometry.surfaces import safe_norm
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.laws.force import Guide, Instant, Load, each_link, place
+from pbad_jax.laws.force import Guide, Instant, Load, Start, each_link, place
 from pbad_jax.laws.pulls import Along, Led, Lengths, PointPull, no_length
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.rotations import rotation_numpy
@@ -60,12 +60,12 @@ class Paths:
             assert at.guide is not None
             return Led(self._length(at.guide.T), self._mass(at.guide, at.start.T))
 
-        def began() -> tuple[jax.Array, jax.Array]:
-            first, d, _ = self._pieces(at.start.T)
-            return first, jnp.sum(self._gradient(d) * self._velocity(at.start.V), axis=(1, 2))
+        def was(start: Start) -> tuple[jax.Array, jax.Array]:
+            first, d, _ = self._pieces(start.T)
+            return first, jnp.sum(self._gradient(d) * self._velocity(start.V), axis=(1, 2))
 
         rate = jnp.sum(n * V, axis=(1, 2))
-        return Lengths(length, rate, PointPull(self.links, self.u, n, curvature, V), led, began)
+        return Lengths(length, rate, PointPull(self.links, self.u, n, curvature, V), led, was)
 
     def value(self, model: Model, q: jax.Array) -> jax.Array:
         """(n,) m."""

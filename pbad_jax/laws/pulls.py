@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import ModelError
-from pbad_jax.laws.force import Load, PointForces
+from pbad_jax.laws.force import Load, PointForces, Start
 from pbad_jax.math.small import matvec, transpose
 
 
@@ -54,17 +54,17 @@ class Lengths(NamedTuple):
 
     Example:
         >>> forces.Lengths._fields
-        ('value', 'rate', 'pull', 'led', 'began')
+        ('value', 'rate', 'pull', 'led', 'was')
     """
 
     value: jax.Array  # (n,) ℓ, m or rad
     rate: jax.Array  # (n,) ℓ̇
     pull: Any  # how a force along each is felt: its `load(Along)` is a Load
     led: Callable[[], Led]
-    began: Callable[[], tuple[jax.Array, jax.Array]]  # (n,) ℓ and ℓ̇ at the start of the step
+    was: Callable[[Start], tuple[jax.Array, jax.Array]]  # (n,) ℓ and ℓ̇ at the start of a step
 
 
-def no_length() -> Any:
+def no_length(*_: Any) -> Any:
     """Of lengths that have only a rate."""
     raise ModelError("a law with ends needs a length: joints, tendons or paths; a ball has forces.BallLimit")
 

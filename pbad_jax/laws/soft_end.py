@@ -16,21 +16,31 @@ all along the step,
 
     x̂ = e(t) x₀ + h(t) ẋ₀,   κ = k/(1 − e(t)),
 
-e and h the motions of the oscillator from 1 and 0, and from 0 and 1; and by Euler's implicit rule where it acts as a
-blow at the start of the step, as with radau(1), or as a blow of a share s of its impulse,
+e and h the motions of the oscillator from 1 and 0, and from 0 and 1, for the time t since x₀, or since it would be
+there at the speed ẋ₀ where it is not yet (then x₀ = 0); and by Euler's implicit rule where it acts as a blow at the
+start of the step, as with radau(1), or as a blow of a share s of its impulse,
 
     κ = k + d/t + m/(s t²),   κ x̂ = (d/t + m/(s t²)) x₀ + m ẋ₀/(s t).
+
+An even force that leaves x where the end is leaves it with another velocity: F is large at first. So the blow at the
+end of a step (step/closing_impulse.py) makes that good. It is the same, with the velocity of the end ẋ̂ + F h/m for ẋ₀,
+less what its inertia has of the share s of F; and where F pushed, the blow may pull, by what is left of half of F: that
+half, at the start of the step, would have moved x as far.
+
+    ẋ₀ → (1 − s) (ẋ̂ + F h/m) + s ẋ₀,   F' = κ (x − x̂ + H/κ)₊ − H,   H = F (½ − s)/s.
 
 Resting, x₀ = x and ẋ₀ = 0, every one of them is k x, whatever the step.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from pbad_jax.laws.force import Instant
+from pbad_jax.laws.force import Instant, Start
+from pbad_jax.laws.smoothing import ramp
 
 START = 0.1  # m/s² or rad/s², of the inertia: over which the force begins
 NEAR = 1e-4  # of (ω t)², below which both ends of a motion that hardly swings are the same
@@ -65,31 +75,106 @@ class Pressing(NamedTuple):
     damping: jax.Array  # (n,) 0
 
 
-def in_step(end: SoftEnd, began: jax.Array, rate: jax.Array, at: Instant) -> tuple[jax.Array, Pressing]:
-    """max(0, x̂) (n,), less half of the smooth start so that what presses presses as much, and the law beyond it.
+class Motion(NamedTuple):
+    """How ends move in a step by themselves, and when pushed."""
+
+    there: jax.Array  # (n,) max(0, x̂)
+    rate: jax.Array  # (n,) its velocity
+    began: jax.Array  # (n,) ẋ₀
+    kappa: jax.Array  # (n,) κ, N/m: a force moves them by 1/κ
+    gains: jax.Array  # (n,) 1/kg s, by how much their velocity follows a force
+    drawn: jax.Array  # (n,) c: drawn along evenly by 1 by what the spring does not feel, they come to where c would be
+
+
+class InStep(NamedTuple):
+    """The law of a step: F = κ (x − given way)₊ − held."""
+
+    given_way: jax.Array  # (n,) less half of the smooth start, so that what presses presses as much
+    law: Pressing
+    held: jax.Array  # (n,) N
+
+
+def in_step(end: SoftEnd, was: Callable[[Start], tuple[jax.Array, jax.Array]], at: Instant) -> InStep:
+    """The law at an instant of a step, and that of the blow at its end.
 
     Args:
-        began, rate: (n,) x₀ and ẋ₀ at the start of the step.
+        was: of the start of a step, x and ẋ (n,).
     """
-    if at.elapsed is None:  # in no step: as it rests
-        there, kappa = jnp.zeros_like(began), end.stiffness
-    else:
-        there, kappa = _exactly(end, began, rate, at.elapsed) if at.kick is None else _kicked(end, began, rate, at)
-    width = START * end.inertia / kappa
-    return jnp.maximum(there, 0.0) - 0.5 * width, Pressing(kappa, width, jnp.zeros_like(kappa))
+    began, rate = was(at.start)
+    if at.before is None:
+        return along_step(end, motion(end, began, rate, at))
+    by = motion(end, *was(at.before.start), at.before)
+    return closing(end, by, pushed(end, by, began), began, rate, at)
 
 
-def _kicked(end: SoftEnd, began: jax.Array, rate: jax.Array, at: Instant) -> tuple[jax.Array, jax.Array]:
-    """x̂ and κ by Euler's rule, under a blow."""
+def along_step(end: SoftEnd, by: Motion) -> InStep:
+    """Where nothing is held."""
+    law = pressing(end, by.kappa)
+    return InStep(by.there - 0.5 * law.width, law, jnp.zeros_like(by.there))
+
+
+def pushed(end: SoftEnd, by: Motion, x: jax.Array) -> jax.Array:
+    """F (n,) of a step that ended at x."""
+    _, law, _ = here = along_step(end, by)
+    return by.kappa * ramp(x - here.given_way, law.width)[1]
+
+
+def closing(end: SoftEnd, by: Motion, F: jax.Array, x: jax.Array, rate: jax.Array, at: Instant) -> InStep:
+    """The law of the blow at the end of a step: what was pushed by F comes along with the end.
+
+    Args:
+        by: of the step. F: (n,) what it pushed with. x, rate: (n,) at its end, before the blow.
+    """
+    assert at.kick is not None
+    # where it goes, less what its inertia has of the share of F that is this blow
+    follows, goes = F > 0, by.rate + by.gains * F
+    after = _kicked(end, x, jnp.where(follows, goes - at.kick * (goes - by.began), rate), at)
+    held = jnp.where(follows, F * (0.5 - at.kick) / at.kick, 0.0)
+    there = jnp.where(follows, after.there, jnp.maximum(after.there, 0.0)) - held / after.kappa
+    law = pressing(end, after.kappa)
+    return InStep(there - 0.5 * law.width, law, held)
+
+
+def pressing(end: SoftEnd, kappa: jax.Array) -> Pressing:
+    """The law beyond x̂."""
+    return Pressing(kappa, START * end.inertia / kappa, jnp.zeros_like(kappa))
+
+
+def motion(end: SoftEnd, began: jax.Array, rate: jax.Array, at: Instant) -> Motion:
+    """Of the step to an instant, from x₀ and ẋ₀ (n,) at its start; in no step as it rests."""
+    if at.elapsed is None:
+        zero = jnp.zeros_like(began)
+        return Motion(zero, zero, zero, end.stiffness, zero, zero)
+    by = _exactly(end, began, rate, at.elapsed) if at.kick is None else _kicked(end, began, rate, at)
+    beyond = by.there > 0
+    return by._replace(there=jnp.where(beyond, by.there, 0.0), rate=jnp.where(beyond, by.rate, 0.0))
+
+
+def _kicked(end: SoftEnd, began: jax.Array, rate: jax.Array, at: Instant) -> Motion:
+    """By Euler's rule, under a blow; x̂ as it is."""
     t, share = at.elapsed, at.kick
     assert t is not None and share is not None
     by_rate, by_acceleration = end.stiffness * end.relaxation / t, end.inertia / (share * t**2)
     kappa = end.stiffness + by_rate + by_acceleration
-    return ((by_rate + by_acceleration) * began + by_acceleration * t * rate) / kappa, kappa
+    there = ((by_rate + by_acceleration) * began + by_acceleration * t * rate) / kappa
+    return Motion(there, (there - began) / t, rate, kappa, 1 / (kappa * t), (by_rate + by_acceleration) / kappa)
 
 
-def _exactly(end: SoftEnd, began: jax.Array, rate: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """x̂ and κ under an even force: the motion exp(−a t) of cos, cosh or neither of √|ω² − a²| t."""
+def _exactly(end: SoftEnd, began: jax.Array, rate: jax.Array, t: jax.Array) -> Motion:
+    """Under an even force; x̂ as it is, what is not there yet beginning with ẋ₀ when it would arrive."""
+    comes = (began < 0) & (rate > 0)
+    since = jnp.maximum(t + began / jnp.where(comes, rate, 1.0), 0.0)
+    late, meets = jnp.where(began < 0, jnp.where(comes, since, 0.0), t), jnp.maximum(began, 0.0)
+    e, h, _, slows = _swing(end, late)
+    square = end.stiffness / end.inertia
+    there, moving = e * meets + h * rate, slows * rate - square * h * meets
+    _, whole, left, _ = _swing(end, jnp.broadcast_to(t, late.shape))
+    drawn = end.relaxation * left / t + whole / t
+    return Motion(jnp.where(late > 0, there, 0.0), moving, rate, end.stiffness / left, whole / end.inertia, drawn)
+
+
+def _swing(end: SoftEnd, t: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """e, h in s, 1 − e and ḣ at the times t (n,): exp(−a t) times cos, cosh or neither of √|ω² − a²| t."""
     square = end.stiffness / end.inertia  # ω², 1/s²
     a = 0.5 * square * end.relaxation  # 1/s
     swing = (square - a**2) * t**2
@@ -105,4 +190,4 @@ def _exactly(end: SoftEnd, began: jax.Array, rate: jax.Array, t: jax.Array) -> t
 
     e, h = c + a * t * s, t * s
     left = jnp.where(square * t**2 > NEAR, 1 - e, 0.5 * square * t**2 * (1 - 2 * a * t / 3))
-    return e * began + h * rate, end.stiffness / left
+    return e, h, left, e - 2 * a * h

@@ -44,6 +44,7 @@ class StepStart:
     recurrence: str = dataclasses.field(metadata=STATIC)  # of atom/operator.py, for the whole step
     kick: float | None = dataclasses.field(default=None, metadata=STATIC)  # see Instant
     told: tuple[jax.Array, jax.Array] | None = None  # v (nv,) and V (N,3,4) that forces hear of instead of its own
+    before: Instant | None = None  # see Instant
 
 
 def step_start(
@@ -123,10 +124,10 @@ def instant_at(model: Model, start: StepStart, q, v, f: transforms.Frames, V, el
     v_k, V_k = (start.v, start.V.T) if start.told is None else start.told
     begun = Start(start.q, v_k, transforms.shift(start.frames.T, -start.origin), V_k, start.near)
     T, time = transforms.shift(f.T, -start.origin), start.time + elapsed
-    return Instant(q, v, T, V, time, start.control, begun, dt, elapsed=elapsed, kick=start.kick)
+    return Instant(q, v, T, V, time, start.control, begun, dt, elapsed=elapsed, kick=start.kick, before=start.before)
 
 
 def first_instant(model: Model, start: StepStart, dt) -> Instant:
     """The start of the step itself."""
     at = instant_at(model, start, start.q, start.v, start.frames, start.V.T, jnp.zeros_like(dt), dt)
-    return dataclasses.replace(at, time=start.time, elapsed=None)
+    return dataclasses.replace(at, time=start.time, elapsed=None, before=None)

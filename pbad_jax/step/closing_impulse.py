@@ -29,6 +29,7 @@ from pbad_jax.kinematics.joint_field import Slopes
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.laws.force import Load, acting, acts_at, field_beyond, scaled, total_load
+from pbad_jax.laws.soft_end import has_inertia
 from pbad_jax.math import batched
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import Scheme
@@ -121,7 +122,12 @@ def after_closing_impulse(problem: StageProblem, found: StepResult, st: StageFie
     guess = dt * _guess(model, start, eq, equation.end_load(model, problem.start, 1.0, st, dt), problem.start.v)
     once = dataclasses.replace(model, forces=tuple(acting(model, "step")))
     newton = problem.config._replace(method="lm", objective="root", condition=False)
-    start = dataclasses.replace(start, told=rates_without_others(model, start, SHARE * dt))
+    if any(map(has_inertia, once.forces)):
+        told, ended = (
+            rates_without_others(model, start, SHARE * dt),
+            equation.end_instant(model, problem.start, 1.0, st, dt),
+        )
+        start = dataclasses.replace(start, told=told, before=ended)
     near = None if start.near is None else tuple(x for x, f in zip(start.near, model.forces) if acts_at(f) == "step")
     closing = StageProblem(once, dataclasses.replace(start, near=near), eq, guess[None], newton)
     ended, z = solve(closing, jnp.where(good, jnp.int8(lm.RUNNING), found.status), known)
