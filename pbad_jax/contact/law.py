@@ -76,7 +76,8 @@ def material(contact: Any, room: jax.Array | None, share: float = 1.0) -> Materi
     """Of a contact's own fields; `share` of the stiffness where it is divided among places."""
     slow = jnp.broadcast_to(contact.stick_speed, contact.stiffness.shape)
     own = contact.width, contact.damping, contact.friction, slow, contact.turning, room
-    return Material(share * contact.stiffness, *own, contact.end, contact.pyramid, contact.conservative)
+    pyramid = contact.pyramid and contact.end is not None
+    return Material(share * contact.stiffness, *own, contact.end, pyramid, contact.conservative)
 
 
 def pressing(gap: Gap, law: Material, at: Instant) -> tuple[jax.Array | float, Any]:

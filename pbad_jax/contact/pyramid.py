@@ -72,12 +72,9 @@ def pushed(gap: Gap, friction: jax.Array, end: SoftEnd, at: Instant) -> Pushed:
         jnp.concatenate([normal, -x * edges.t], axis=2).reshape(rows) for x in (1.0, edges.drawn[..., None, None])
     )
 
-    # all edges of a place together
-    modelled, curving = (None if x is None else small_sum(x) for x in (F.modelled, F.curving))
-    N = OneSided(small_sum(F.force), small_sum(F.by_depth), jnp.zeros_like(depth), modelled, curving)
-    by_P = -small_sum(F.by_depth[..., None] * less, axis=1)
-    slopes = -small_sum((F.by_depth[..., None] * g)[..., None] * less[:, :, None], axis=1)
-    own, through = curvature.shape[-1], N.force if N.curving is None else N.curving
+    # how they follow the points
+    by_depth, through = F.by_depth[..., None], small_sum(F.force if F.curving is None else F.curving)
+    slopes, own = -small_sum((by_depth * g)[..., None] * less[:, :, None], axis=1), curvature.shape[-1]
     slopes = slopes.at[:, :own, :own].add(through[:, None, None] * curvature)
 
     # on the points of the gap, and on those that touch
@@ -88,7 +85,24 @@ def pushed(gap: Gap, friction: jax.Array, end: SoftEnd, at: Instant) -> Pushed:
     led_to = [None if f is None else on_points(f) for f in (F.modelled, F.curving)]
     links, u, where = _with_touching(gap, edges)
     points = PointForces(links, u, force, slopes, None, led_to[0], led_to[1], where)
-    return Pushed(points, N, by_P.reshape(force.shape), F.tangent)
+    normal_force, by_P = _together(F, less)
+    return Pushed(points, normal_force, by_P.reshape(force.shape), F.tangent)
+
+
+def _together(F: OneSided, less: jax.Array) -> tuple[OneSided, jax.Array]:
+    """All edges of a place as one normal force (c,), and how that follows the points (c,3(k+b)), for what turns.
+
+    That feels nothing where they pull, as they may at the end of a step.
+    """
+
+    def total(f: jax.Array | None) -> jax.Array | None:
+        return None if f is None else jnp.maximum(small_sum(f), 0.0)
+
+    N = total(F.force)
+    assert N is not None
+    by_depth = (N > 0)[:, None] * F.by_depth
+    by_P = -small_sum(by_depth[..., None] * less, axis=1)
+    return OneSided(N, small_sum(by_depth), jnp.zeros_like(N), total(F.modelled), total(F.curving)), by_P
 
 
 def expected_push(gap: Gap, friction: jax.Array, end: SoftEnd, at: Instant) -> jax.Array:

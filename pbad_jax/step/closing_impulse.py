@@ -11,7 +11,7 @@ M, the slopes of the other forces τ and the levers of F those at the end of the
 other forces in a straight line about what they are. That takes away the velocity with which a stiff law would be met,
 as nonsmooth schemes do (Brüls, Acary, Cardona 2014), so that there is nothing to bounce. At rest the three shares make
 no motion: v = 0, also where a stiff servo holds a heavy body above the light foot that is hit. Where no such force acts
-v⁺ = v⁻ is a root at once.
+v⁺ = v⁻ is a root at once. Ends with an inertia have a law of their own in that blow (laws/soft_end.py).
 """
 
 import dataclasses
