@@ -244,7 +244,7 @@ def test_its_error_is_not_known():
 
 @pytest.mark.slow
 @pytest.mark.float64
-@pytest.mark.parametrize("scheme", ["radau1", "radau2"])
+@pytest.mark.parametrize("scheme", [pytest.param("radau1", marks=pytest.mark.thorough), "radau2"])
 @pytest.mark.parametrize("cone", ["pyramidal", pytest.param("elliptic", marks=pytest.mark.thorough)])
 def test_what_is_thrown_makes_no_energy(scheme, cone):
     """A ball, a box and a capsule, thrown at the ground in steps of 1 to 50 ms: they come to rest, and never gain."""
