@@ -23,8 +23,7 @@ import numpy as np
 from pbad_jax.contact.gap import Gap, depth_at, links_of, points_of, unit
 from pbad_jax.geometry.surfaces import safe_norm
 from pbad_jax.laws.force import Instant, PointForces, place
-from pbad_jax.laws.one_sided import OneSided, Tangent, expected_force, led, one_sided
-from pbad_jax.laws.smoothing import ramp
+from pbad_jax.laws.one_sided import OneSided, Tangent, expected_force, led, one_sided, spring
 from pbad_jax.laws.soft_end import InStep, SoftEnd, along_step, closing, motion
 from pbad_jax.math.small import matvec, small_sum
 
@@ -136,7 +135,7 @@ def _edges(gap: Gap, friction: jax.Array, end: SoftEnd, at: Instant) -> Edges:
     if at.before is None:
         return edges
     depth, rate = depth_at(gap, at.start, at)
-    F = by.kappa * ramp(_excess(edges, depth, within.T, within), edges.step.law.width)[1]
+    F = spring(edges.step.law, _excess(edges, depth, within.T, within))[1]
     rate = rate[:, None] + _slid(links, touch.u, t, at.start.V)
     drawn = motion(each, depth[:, None], rate, at).drawn
     return edges._replace(drawn=drawn, step=closing(each, by, F, depth[:, None], rate, at))

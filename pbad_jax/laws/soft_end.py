@@ -40,7 +40,7 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.laws.force import Instant, Start
-from pbad_jax.laws.smoothing import ramp
+from pbad_jax.laws.one_sided import spring
 
 START = 0.1  # m/s² or rad/s², of the inertia: over which the force begins
 NEAR = 1e-4  # of (ω t)², below which both ends of a motion that hardly swings are the same
@@ -104,19 +104,14 @@ def in_step(end: SoftEnd, was: Callable[[Start], tuple[jax.Array, jax.Array]], a
     if at.before is None:
         return along_step(end, motion(end, began, rate, at))
     by = motion(end, *was(at.before.start), at.before)
-    return closing(end, by, pushed(end, by, began), began, rate, at)
+    step = along_step(end, by)
+    return closing(end, by, spring(step.law, began - step.given_way)[1], began, rate, at)
 
 
 def along_step(end: SoftEnd, by: Motion) -> InStep:
     """Where nothing is held."""
-    law = pressing(end, by.kappa)
+    law = _law(end, by.kappa)
     return InStep(by.there - 0.5 * law.width, law, jnp.zeros_like(by.there))
-
-
-def pushed(end: SoftEnd, by: Motion, x: jax.Array) -> jax.Array:
-    """F (n,) of a step that ended at x."""
-    _, law, _ = here = along_step(end, by)
-    return by.kappa * ramp(x - here.given_way, law.width)[1]
 
 
 def closing(end: SoftEnd, by: Motion, F: jax.Array, x: jax.Array, rate: jax.Array, at: Instant) -> InStep:
@@ -131,11 +126,11 @@ def closing(end: SoftEnd, by: Motion, F: jax.Array, x: jax.Array, rate: jax.Arra
     after = _kicked(end, x, jnp.where(follows, goes - at.kick * (goes - by.began), rate), at)
     held = jnp.where(follows, F * (0.5 - at.kick) / at.kick, 0.0)
     there = jnp.where(follows, after.there, jnp.maximum(after.there, 0.0)) - held / after.kappa
-    law = pressing(end, after.kappa)
+    law = _law(end, after.kappa)
     return InStep(there - 0.5 * law.width, law, held)
 
 
-def pressing(end: SoftEnd, kappa: jax.Array) -> Pressing:
+def _law(end: SoftEnd, kappa: jax.Array) -> Pressing:
     """The law beyond x̂."""
     return Pressing(kappa, START * end.inertia / kappa, jnp.zeros_like(kappa))
 
@@ -143,7 +138,7 @@ def pressing(end: SoftEnd, kappa: jax.Array) -> Pressing:
 def motion(end: SoftEnd, began: jax.Array, rate: jax.Array, at: Instant) -> Motion:
     """Of the step to an instant, from x₀ and ẋ₀ (n,) at its start; in no step as it rests."""
     if at.elapsed is None:
-        zero = jnp.zeros_like(began)
+        zero = jnp.zeros_like(began + rate)
         return Motion(zero, zero, zero, end.stiffness, zero, zero)
     by = _exactly(end, began, rate, at.elapsed) if at.kick is None else _kicked(end, began, rate, at)
     beyond = by.there > 0

@@ -47,7 +47,7 @@ MEETING = """
 <mujoco><worldbody>
   <geom type="plane" size="5 5 1"/>
   <body pos="0 0 0.09"><freejoint/><geom size="0.1"/></body>
-  <body pos="0.01 0.19 0.1"><freejoint/><geom type="capsule" size="0.1" fromto="-.1 0 0 .1 0 0" condim="4"/></body>
+  <body pos="0.01 0.17 0.1"><freejoint/><geom type="capsule" size="0.1" fromto="-.1 0 0 .1 0 0" condim="4"/></body>
   <body pos="0 0 0.28"><freejoint/><geom type="box" size="0.1 0.1 0.1"/></body>
 </worldbody></mujoco>
 """
@@ -62,6 +62,14 @@ SOLREFS = ("", 'solreflimit="0.05 0.4"', 'solreflimit="-3000 -40" solimplimit="0
 
 def mujoco_module() -> Any:
     return importlib.import_module("mujoco")  # it has no types
+
+
+def dropped(cone: str, mu: float, soft: str = "", step: float = 0.002) -> tuple[Any, Any, Any]:
+    """The model here, and MuJoCo's model and data in steps of `step`, with one impedance, as here."""
+    mujoco, text = mujoco_module(), DROPPED.format(cone=cone, mu=mu, soft=soft)
+    m = mujoco.MjModel.from_xml_string(text)
+    m.geom_solimp[:, 0], m.opt.timestep = m.geom_solimp[:, 1], step
+    return pbad.load(text, constraints="MuJoCo", dtype=DTYPE), m, mujoco.MjData(m)
 
 
 @functools.cache
@@ -174,13 +182,8 @@ def test_one_large_step_into_an_end():
 )
 def test_what_lies_lies_as_deep_as_in_mujoco(cone, mu, soft, no_log_file):
     """A ball and a capsule, dropped and left for a second; MuJoCo's impedance is taken at its greatest."""
-    mujoco, text = mujoco_module(), DROPPED.format(cone=cone, mu=mu, soft=soft)
-    m = mujoco.MjModel.from_xml_string(text)
-    m.geom_solimp[:, 0] = m.geom_solimp[:, 1]  # one impedance, as here
-    d = mujoco.MjData(m)
-    mujoco.mj_step(m, d, 1000)
-
-    model = pbad.load(text, constraints="MuJoCo", dtype=DTYPE)
+    model, m, d = dropped(cone, mu, soft)
+    mujoco_module().mj_step(m, d, 1000)
     traj, info = pbad.rollout(model, pbad.make_state(model), None, 100, pbad.Options(dt=0.02, scheme="radau1"))
     assert np.all(np.asarray(info.status) == 0)
     ours, theirs = (0.1 - np.asarray(q).reshape(3, 7)[:, 2] for q in (traj.q[-1], d.qpos))
@@ -190,18 +193,13 @@ def test_what_lies_lies_as_deep_as_in_mujoco(cone, mu, soft, no_log_file):
 @pytest.mark.float64
 def test_a_ball_bounces_as_in_mujoco(no_log_file):
     """Thrown down at 3 m/s and 1 m/s along the ground: height, speed down and along every 10 ms, in small steps."""
-    mujoco, text = mujoco_module(), DROPPED.format(cone="elliptic", mu=0.3, soft='solref="0.04 0.5"')
-    m = mujoco.MjModel.from_xml_string(text)
-    m.geom_solimp[:, 0] = m.geom_solimp[:, 1]
-    m.opt.timestep = 2e-5
-    d = mujoco.MjData(m)
+    model, m, d = dropped("elliptic", 0.3, 'solref="0.04 0.5"', 2e-5)
     d.qvel[:3] = 1.0, 0.0, -3.0
-    model = pbad.load(text, constraints="MuJoCo", dtype=DTYPE)
     state = pbad.make_state(model, v=jnp.asarray(d.qvel, DTYPE))
     traj, info = pbad.rollout(model, state, None, 800, pbad.Options(dt=1e-4, scheme="radau1"))
     assert np.all(np.asarray(info.status) == 0)
     for k in range(8):
-        mujoco.mj_step(m, d, 500)
+        mujoco_module().mj_step(m, d, 500)
         got = np.asarray(traj.q)[100 * (k + 1) - 1, [0, 2]]
         np.testing.assert_allclose(got[1], d.qpos[2], atol=5e-4)
         np.testing.assert_allclose(got[0], d.qpos[0], atol=5e-3)  # its friction is as soft as the ground
@@ -289,51 +287,65 @@ def test_what_a_law_of_ones_own_calls_an_end_is_none():
 
 
 @pytest.mark.float64
-@pytest.mark.parametrize("kick", [None, 1.0])
-def test_the_slopes_of_pyramids(kick):
+@pytest.mark.parametrize(("elapsed", "kick"), [(0.02, None), (0.02, 1.0), (None, None)])
+def test_the_slopes_of_pyramids(elapsed, kick):
     """Against the ground, of round bodies and of others: all entries, by autodiff in random directions."""
     model = pbad.load(MEETING, constraints="MuJoCo", dtype=DTYPE)
     rng = np.random.default_rng(3)
     f = transforms.frames(model, model.q0)
     V = transforms.velocity_field(model, f, jnp.asarray(rng.normal(size=model.nv), DTYPE))
-    at = dataclasses.replace(instant(model.q0, None, f.T, V, 0.0, None), elapsed=jnp.asarray(0.02), kick=kick)
-    kinds = set()
+    at = dataclasses.replace(
+        instant(model.q0, None, f.T, V, 0.0, None), elapsed=elapsed and jnp.asarray(elapsed), kick=kick
+    )
+    acted = set()
     for force in (f for f in model.forces if isinstance(f, CONTACTS)):
         near = force.near(model, at.start) if hasattr(force, "near") else None
         at_near = dataclasses.replace(at, start=at.start._replace(near=near))
 
         def points(T, force=force, at=at_near):
-            return force.load(model, dataclasses.replace(at, T=T)).point_forces[0]
+            return force.load(model, dataclasses.replace(at, T=T)).point_forces
 
         T = f.T + 0.01 * V
-        here, pushed = points(T), 0
-        assert force.pyramid and here.df_dP is not None
+        assert force.pyramid
         for _ in range(4):
             dT = jnp.asarray(rng.normal(size=T.shape), DTYPE)
-            _, right = jax.jvp(lambda T: points(T).force, (T,), (dT,))
-            by_hand = jnp.einsum("ciajb,cjb->cia", here.df_dP, place(dT, here.point_links, here.u))
-            np.testing.assert_allclose(by_hand, right, atol=1e-9 * float(jnp.max(jnp.abs(right))))
-            pushed += int(jnp.any(right != 0))
-        kinds |= {type(force).__name__} if pushed else set()
-    assert kinds == {"Contact", "BodyContact", "ShapeContact"}
+            _, right = jax.jvp(lambda T: [x.force for x in points(T)], (T,), (dT,))
+            for x, slope in zip(points(T), right):
+                if x.normal is None:
+                    by_hand = jnp.einsum("ciajb,cjb->cia", x.df_dP, place(dT, x.point_links, x.u))
+                else:  # what turns, under all edges together
+                    N = jnp.sum(x.normal.by_P * place(dT, x.normal.point_links, x.normal.u), axis=(1, 2))
+                    by_hand = x.by_normal * N[:, None, None]
+                np.testing.assert_allclose(by_hand, slope, atol=1e-9 * float(jnp.max(jnp.abs(slope))))
+                acted |= {(type(force).__name__, x.normal is not None)} if jnp.any(slope != 0) else set()
+    assert acted >= {("Contact", False), ("Contact", True), ("BodyContact", False), ("ShapeContact", False)}
+
+
+@pytest.mark.float64
+def test_an_instant_by_itself_has_pyramids_as_they_rest():
+    """In no step: all edges together push with k x on what moves as on what lies, and nothing rubs."""
+    model = pbad.load(MEETING, constraints="MuJoCo", dtype=DTYPE)
+    (ground,) = (f for f in model.forces if isinstance(f, forces.Contact))
+    assert ground.end is not None
+    for v in (jnp.zeros(model.nv, DTYPE), jnp.ones(model.nv, DTYPE)):
+        state = pbad.make_state(model, v=v)
+        force = np.sum(pbad.contact_forces(model, state)[:, 3:], axis=0)
+        f = transforms.frames(model, model.q0)
+        deep = np.maximum(ground.depth(model, instant(model.q0, v, f.T, f.T, 0.0, None)), 0.0)
+        np.testing.assert_allclose(force, [0.0, 0.0, np.sum(deep * ground.end.stiffness)], rtol=0.01, atol=1e-6)
 
 
 @pytest.mark.float64
 def test_what_slides_is_slowed_and_pushed_away_as_in_mujoco(no_log_file):
-    """A ball that lies, set going along the ground at 2 m/s: position and turning every 10 ms, in small steps."""
-    mujoco, text = mujoco_module(), DROPPED.format(cone="pyramidal", mu=0.6, soft="")
-    m = mujoco.MjModel.from_xml_string(text)
-    m.geom_solimp[:, 0] = m.geom_solimp[:, 1]
-    m.opt.timestep = 2e-5
-    d = mujoco.MjData(m)
+    """A ball that lies, set going at 2 m/s: place and speed along the ground and up every 10 ms, in small steps."""
+    model, m, d = dropped("pyramidal", 0.6, step=2e-5)
     d.qpos[2], d.qvel[0] = 0.099, 2.0
-    model = pbad.load(text, constraints="MuJoCo", dtype=DTYPE)
     state = pbad.make_state(model, jnp.asarray(d.qpos, DTYPE), jnp.asarray(d.qvel, DTYPE))
     traj, info = pbad.rollout(model, state, None, 800, pbad.Options(dt=1e-4, scheme="radau1"))
     assert np.all(np.asarray(info.status) == 0)
     highest = 0.0
     for k in range(8):
-        mujoco.mj_step(m, d, 500)
+        mujoco_module().mj_step(m, d, 500)
         q, v = (np.asarray(x)[100 * (k + 1) - 1] for x in (traj.q, traj.v))
         np.testing.assert_allclose(q[[0, 2]], d.qpos[[0, 2]], atol=1e-3)
         np.testing.assert_allclose(v[[0, 2]], d.qvel[[0, 2]], atol=0.05)
