@@ -24,7 +24,7 @@ from common import run
 import pbad_jax as pbad
 from pbad_jax.importers import mjcf, mujoco_tendons, urdf
 from pbad_jax.importers.load import _compile, _read
-from pbad_jax.importers.mujoco_model import _Names
+from pbad_jax.importers.mujoco_names import Names
 from pbad_jax.model.sensors import NO_SENSORS
 
 MENAGERIE, ROBOSUITE, GYM_ROBOTICS = "mink/examples", "robosuite/models/assets", "gymnasium_robotics/envs/assets"
@@ -157,7 +157,7 @@ def _apart(ours: jax.Array, theirs: np.ndarray) -> float | None:
 
 def _numbers_of(model: pbad.Model, m: Any, tendons: list[int]):
     bare = dataclasses.replace(model, forces=tuple(f for f in model.forces if isinstance(f, pbad.forces.Gravity)))
-    paths = [mujoco_tendons.tendon(m, t, _Names(m)) for t in tendons]
+    paths = [mujoco_tendons.tendon(m, t, Names(m)) for t in tendons]
     seen = {f"{x} {k}": pbad.Sensor(f"tendon{x}", of=path) for k, path in enumerate(paths) for x in ("pos", "vel")}
     watched = pbad.with_sensors(dataclasses.replace(bare, sensors=NO_SENSORS), seen)
 

@@ -10,22 +10,13 @@ from pbad_jax.laws.attachments import Anchor, Attachment, connect, weld
 from pbad_jax.laws.balls import BallLimit, BallSpring, Gears
 from pbad_jax.laws.drives import JointForce, PDDrive, joint_force, pd_drive
 from pbad_jax.laws.fluid import Drag, Fluid, InertiaBoxes, drag, fluid, inertia_boxes
-from pbad_jax.laws.force import (
-    Force,
-    Instant,
-    Load,
-    PointForces,
-    Start,
-    is_conservative,
-    name_of,
-    point_forces,
-    total_load,
-    total_potential,
-)
+from pbad_jax.laws.force import Force, is_conservative, name_of, total_load, total_potential
 from pbad_jax.laws.gravity import Gravity, GravityCompensation, gravity_compensation
+from pbad_jax.laws.instant import Instant, Start
 from pbad_jax.laws.lengths import Coupling, Joints, Tendons
 from pbad_jax.laws.line_force import LineForce, actuators, is_actuator, joint_ranges
 from pbad_jax.laws.line_laws import Actuation, Damping, Friction, Limit, Polynomial, Spring
+from pbad_jax.laws.load import Load, PointForces, point_forces
 from pbad_jax.laws.paper import PaperContact, PaperDrag, paper_contact, paper_drag, paper_friction
 from pbad_jax.laws.paths import Paths, Sites
 from pbad_jax.laws.pulls import Along, Lengths

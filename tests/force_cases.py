@@ -13,7 +13,8 @@ import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Geom, Joint, forces
 from pbad_jax.dynamics.instant import generalised_force
 from pbad_jax.kinematics import manifold, transforms
-from pbad_jax.laws.force import Instant, Start, field_of
+from pbad_jax.laws.instant import Instant, Start
+from pbad_jax.laws.load import field_of
 
 INF = float("inf")
 

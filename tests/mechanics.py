@@ -8,7 +8,8 @@ from pbad_jax.atom import operator
 from pbad_jax.dynamics.instant import generalised_force
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.laws.force import instant, total_load
+from pbad_jax.laws.force import total_load
+from pbad_jax.laws.instant import instant
 from pbad_jax.math.small import matmul
 from pbad_jax.math.spatial import homogeneous, twist_matrix
 from pbad_jax.model import inertia

@@ -9,7 +9,9 @@ import numpy as np
 
 from pbad_jax.analysis import finite_differences
 from pbad_jax.kinematics import manifold, transforms
-from pbad_jax.laws.force import Instant, Load, NormalForce, PointForces, Start, name_of, place
+from pbad_jax.laws.force import name_of
+from pbad_jax.laws.instant import Instant, Start
+from pbad_jax.laws.load import Load, NormalForce, PointForces, place
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 

@@ -52,7 +52,8 @@ from pbad_jax.errors import ModelError
 from pbad_jax.geometry import axes
 from pbad_jax.geometry.points import contact_points
 from pbad_jax.geometry.surfaces import safe_norm
-from pbad_jax.laws.force import Instant, Load, Parts, Start
+from pbad_jax.laws.instant import Instant, Start
+from pbad_jax.laws.load import Load, Parts
 from pbad_jax.laws.soft_end import SoftEnd
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import matvec, small_sum, transpose

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from pbad_jax.contact.torsion import Turning
-from pbad_jax.laws.force import NormalForce, PointForces
+from pbad_jax.laws.load import NormalForce, PointForces
 from pbad_jax.laws.one_sided import OneSided
 
 

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.geometry.surfaces import safe_norm
-from pbad_jax.laws.force import Instant, Start, each_link, place
+from pbad_jax.laws.instant import Instant, Start
+from pbad_jax.laws.load import each_link, place
 from pbad_jax.math.small import small_sum
 
 

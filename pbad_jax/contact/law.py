@@ -33,7 +33,8 @@ from pbad_jax.contact.pyramid import EDGES, expected_push, pushed
 from pbad_jax.contact.torsion import Duals, no_turning, turning_friction
 from pbad_jax.errors import ModelError
 from pbad_jax.geometry.surfaces import safe_norm
-from pbad_jax.laws.force import Guide, Instant, Load, Parts, PointForces, in_parts, place
+from pbad_jax.laws.instant import Guide, Instant
+from pbad_jax.laws.load import Load, Parts, PointForces, in_parts, place
 from pbad_jax.laws.one_sided import Tangent, expected_force, led, no_tangent, one_sided, spring
 from pbad_jax.laws.pulls import Along, pulled
 from pbad_jax.laws.soft_end import SoftEnd, in_step

@@ -22,7 +22,8 @@ import numpy as np
 
 from pbad_jax.contact.gap import Gap, depth_at, links_of, points_of, unit
 from pbad_jax.geometry.surfaces import safe_norm
-from pbad_jax.laws.force import Instant, PointForces, place
+from pbad_jax.laws.instant import Instant
+from pbad_jax.laws.load import PointForces, place
 from pbad_jax.laws.one_sided import OneSided, Tangent, expected_force, led, one_sided, spring
 from pbad_jax.laws.soft_end import InStep, SoftEnd, along_step, closing, motion
 from pbad_jax.math.small import matvec, small_sum

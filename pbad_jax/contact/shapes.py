@@ -1,25 +1,14 @@
 """Contact of convex shapes on bodies with one another: boxes, cylinders, ellipsoids, convex meshes, spheres, capsules.
 
 At the start of a step the shapes of every pair are held apart by the plane that separates them best (convex.py), and by
-up to four places in which they would touch. For the length of the step the plane stays on the flatter body B, and the
-places on theirs: with C_a and x_b generalised points of the two links and n the plane's normal, carried by B,
-
-    d = n · (C_a − x_b),   δ = reach − d;
-
-all else is the law of law.py. C_a is a point of A or, where A is round, the middle of what rolls there, and
-its radius is part of `reach`. P = (C_a, x_b, n) and ∂d/∂P = (n, −n, C_a − x_b): the forces have no sum and no moment,
-and the curvature of d is constant.
+up to four places in which they would touch (places.py). For the length of the step the plane stays on the flatter body,
+and the places on theirs (plane_gap.py); all else is the law of law.py.
 
 What does not bend within a step is simple to solve for, and nobody passes through a plane that has no end. The price is
 of first order in the step: what slides past a corner within one step still meets its plane, and a pair that separates
 along another plane than it began with is held by the first one until the next step. That takes energy and never gives
 any, because of all planes the best one has the shapes overlap least. Where the plane itself turns, on a body that spins
 fast, `passed` looks at the energy that it gives, and the step is BRANCH.
-
-Four places of which all lie on one side would not hold a box. So one shape is tilted to four sides by TILT about where
-it touches, and each time the shapes are asked again where they are nearest: at the ends of what they have in common, if
-that is a face or an edge, and four times at the same point, if it is a corner. Each place has a quarter of the
-stiffness.
 
 A force looks at `max_contacts` pairs at a time, the nearest at the start of the step by the axes of the shapes, and
 takes as many of their places, again the nearest, so that its cost in the equations is theirs. Where other pairs or
@@ -29,19 +18,18 @@ places overlap at the end of a step, `passed` says so: BRANCH.
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax import checks
-from pbad_jax.contact.gap import Place, depths, links_of, points_of
+from pbad_jax.contact.gap import depths, points_of
 from pbad_jax.contact.law import (
     TAU,
     Material,
     Touch,
-    below,
     contact_duals,
     contact_load,
     contact_parts,
@@ -55,62 +43,21 @@ from pbad_jax.contact.law import (
     turning_numbers,
 )
 from pbad_jax.contact.pairs import lighter_masses, of_one_tree
+from pbad_jax.contact.places import touching as places_of
+from pbad_jax.contact.plane_gap import PlaneGap
 from pbad_jax.contact.tunnelling import gains_energy, middles_cross, rests
 from pbad_jax.geometry import convex
 from pbad_jax.geometry.convex import Convex
 from pbad_jax.geometry.convex_shapes import convex_shapes, flatter
-from pbad_jax.laws.force import Instant, Load, Parts, Start
+from pbad_jax.laws.instant import Instant, Start
+from pbad_jax.laws.load import Load, Parts
 from pbad_jax.laws.soft_end import SoftEnd
-from pbad_jax.math import rotations
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import matmul, matvec, small_sum, transpose
 from pbad_jax.math.spatial import compose
 from pbad_jax.model.model import Model
 
-TILT = 0.1  # rad
-TURN = 0.55  # rad, between the tilts and the axes of B, so that they are not along the edges of boxes
 CORNERS = 4
-BENT = np.zeros((3, 3, 3, 3))  # ∂²d/∂P²: of n with C_a, and less of n with x_b
-for _i, _sign in ((0, 1.0), (1, -1.0)):
-    BENT[_i, :, 2, :] = BENT[2, :, _i, :] = _sign * np.eye(3)
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class PlaneGap:
-    """The distance of c points on A from planes on B; see the module; a Gap."""
-
-    where: jax.Array  # (c,3) int, of A, B, B
-    u: jax.Array  # (c,3,4) C_a, x_b and n in their links' frames
-    reach: jax.Array  # (c,) m
-    links: tuple = dataclasses.field(default=(), metadata=STATIC)
-    bodies: ClassVar[slice] = slice(0, 2)
-
-    def distance(self, P: jax.Array, at: Any = None) -> jax.Array:
-        """d (c,) m of P (c,3,3)."""
-        return small_sum(P[:, 2] * (P[:, 0] - P[:, 1]))
-
-    def gradient(self, P: jax.Array) -> jax.Array:
-        """∂d/∂P (c,3,3)."""
-        return jnp.stack([P[:, 2], -P[:, 2], P[:, 0] - P[:, 1]], axis=1)
-
-    def slopes(self, P: jax.Array, at: Instant) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """d is bilinear."""
-        curvature = jnp.broadcast_to(jnp.asarray(BENT.reshape(1, 9, 9), P.dtype), (len(P), 9, 9))
-        return self.distance(P), self.gradient(P), curvature
-
-    def touching(self, at: Instant) -> Place:
-        """In the middle of the overlap."""
-        P = points_of(self, at.start.T)
-        depth, n = self.reach - self.distance(P), P[:, 2]
-        middle = P[:, 0] - (self.reach - 0.5 * depth)[:, None] * n
-        frames = at.start.T[links_of(self)[:, self.bodies]]
-        inside = matvec(transpose(frames[..., :3]), middle[:, None] - frames[..., 3])
-        return Place(depth, n, jnp.concatenate([inside, jnp.ones_like(inside[..., :1])], axis=-1))
-
-    def pushed(self, P: jax.Array, f: jax.Array) -> jax.Array:
-        """On A, and on the plane."""
-        return jnp.stack([below(P[:, 0], f[:, 0], self.reach), P[:, 1]], axis=1)
 
 
 class Planes(NamedTuple):
@@ -177,7 +124,7 @@ class ShapeContact:
             bounds = self.margin - self._bounds(start.T)
             pair = jax.lax.top_k(jax.lax.stop_gradient(bounds), self._taken)[1]
         A, B, R, t = self._both(start.T, pair)
-        found = jax.vmap(functools.partial(_touching, places=self.places))(A, B, R, t)
+        found = jax.vmap(functools.partial(places_of, places=self.places))(A, B, R, t)
         g = jnp.asarray(np.array(self.pairs))[pair]  # (m,2)
         links = jnp.asarray(np.array(self.links))[g]
         F_a, F_b = (self.frame[g[:, k], None] for k in range(2))
@@ -284,60 +231,6 @@ class ShapeContact:
     def _bounds(self, T: jax.Array) -> jax.Array:
         """(c,) m, at most the distance of every pair."""
         return jax.vmap(convex.best_axis)(*self._both(T, jnp.arange(len(self.pairs))))[1]
-
-
-# --- where two shapes touch ------------------------------------------------------------------------------
-
-
-class _Touching(NamedTuple):
-    """Places of one pair, in the shapes' own frames."""
-
-    n: jax.Array  # (places,3) in B
-    on_a: jax.Array  # (places,3) m, C_a in A
-    on_b: jax.Array  # (places,3) m, in B
-    reach: jax.Array  # (places,) m
-    room: jax.Array  # (places,) m
-    through: jax.Array  # (places,) m
-
-
-def _touching(A: Convex, B: Convex, R: jax.Array, t: jax.Array, *, places: int) -> _Touching:
-    """A plane and some places: the choice has no derivatives, what is chosen has them."""
-    n, simplex, far = convex.search(*jax.lax.stop_gradient((A, B, R, t)))
-    middle = convex.meeting(A, B, R, t, simplex, far, jnp.zeros_like(t), n)
-    n, m = middle.normal, -matvec(R.T, middle.normal)
-    inside = convex.rolls_about(A, m)
-    reach = A.radius + B.radius + inside
-    if places == 1:
-        on_a, on_b = middle.on_a[None], middle.on_b[None]
-    else:
-        on_a, on_b = jax.vmap(lambda way: _tilted(A, B, R, t, middle, way))(jnp.arange(places, dtype=t.dtype))
-    sizes = 0.5 * jnp.stack([convex.extent(A, m), convex.extent(B, n)])
-    found = (n, reach, jnp.min(sizes), jnp.sum(sizes))
-    n, reach, room, through = (jnp.broadcast_to(x, (places, *x.shape)) for x in found)
-    return _Touching(n, on_a - (inside * m)[None], on_b, reach, room, through)
-
-
-def _tilted(
-    A: Convex, B: Convex, R: jax.Array, t: jax.Array, middle: convex.Meeting, way
-) -> tuple[jax.Array, jax.Array]:
-    """Where they are nearest when A is tilted about the middle to one of four sides: in A, and in B."""
-    n = middle.normal
-    e = jnp.asarray(np.eye(3), n.dtype)[jnp.argmin(jnp.abs(jax.lax.stop_gradient(n)))]
-    side = jnp.cross(n, e)
-    side = side / jnp.sqrt(small_sum(side * side))
-    angle = TURN + 0.5 * np.pi * way
-    about = jnp.cos(angle) * side + jnp.sin(angle) * jnp.cross(n, side)
-    Q = rotations.rotation(jnp.concatenate([jnp.ones(1, n.dtype), np.tan(TILT / 2) * about]))
-    m = -matvec(R.T, n)
-    below = -n * small_sum(m * (convex.corner(A, m) + convex.rounding(A, m)))  # from the centre of A to its foot
-    R, t = matmul(Q, R), t + below - matvec(Q, below)
-    far = convex.away(A, B, R, t, n)
-    none, moved = jnp.zeros_like(far), far * n
-    A_, B_, R_, t_, moved_, n_ = jax.lax.stop_gradient((A, B, R, t, moved, n))
-    simplex, v = convex.gjk(A_, B_, R_, t_ + moved_, n_)
-    normal = convex.polished(A_, B_, R_, t_, simplex, none, moved_, v / jnp.sqrt(small_sum(v * v)))
-    there = convex.meeting(A, B, R, t, simplex, none, moved, normal)
-    return there.on_a, there.on_b
 
 
 def _gains(model: Model, planes: Planes, law: Material, at: Instant) -> jax.Array:

@@ -20,7 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.laws.force import Instant, place
+from pbad_jax.laws.instant import Instant
+from pbad_jax.laws.load import place
 from pbad_jax.laws.smoothing import Sliding, no_sliding, primal_dual_coulomb, smooth_coulomb
 from pbad_jax.math.rotations import hat
 from pbad_jax.math.small import identity_like, matmul, matvec, small_sum, transpose

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 
 from pbad_jax.contact.law import G0
 from pbad_jax.geometry.surfaces import TINY
-from pbad_jax.laws.force import Instant
+from pbad_jax.laws.instant import Instant
 from pbad_jax.laws.one_sided import one_sided, spring
 from pbad_jax.math import loops
 from pbad_jax.math.small import matmul, small_sum

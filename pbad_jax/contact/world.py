@@ -31,7 +31,8 @@ from pbad_jax.geometry import surfaces
 from pbad_jax.geometry.points import ContactPoints, check_points, contact_points
 from pbad_jax.kinematics.reference import reference_transforms, tree_masses
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.laws.force import Instant, Load, place
+from pbad_jax.laws.instant import Instant
+from pbad_jax.laws.load import Load, place
 from pbad_jax.laws.one_sided import FREE
 from pbad_jax.laws.soft_end import SoftEnd
 from pbad_jax.math.batched import cond_if_any

@@ -10,7 +10,9 @@ from pbad_jax.atom.operator import Operator
 from pbad_jax.dynamics import point_forces
 from pbad_jax.kinematics import joint_field, transforms
 from pbad_jax.kinematics.joint_field import Field
-from pbad_jax.laws.force import Instant, Load, couples_joints, field_of, instant, name_of
+from pbad_jax.laws.force import couples_joints, name_of
+from pbad_jax.laws.instant import Instant, instant
+from pbad_jax.laws.load import Load, field_of
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 

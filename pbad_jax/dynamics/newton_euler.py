@@ -16,7 +16,9 @@ from pbad_jax.checks import one_of
 from pbad_jax.errors import OptionError
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.laws.force import field_of, instant, total_load
+from pbad_jax.laws.force import total_load
+from pbad_jax.laws.instant import instant
+from pbad_jax.laws.load import field_of
 from pbad_jax.math import batched, loops, rotations
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.rotations import hat

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from pbad_jax.atom.parallel import twist_form
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.laws.force import Load, NormalForce, PointForces, on_links, place
+from pbad_jax.laws.load import Load, NormalForce, PointForces, on_links, place
 from pbad_jax.math.rotations import hat
 from pbad_jax.math.small import identity_like, matmul, matvec, transpose
 from pbad_jax.model.model import Model

@@ -1,7 +1,6 @@
 """From MuJoCo's compiled model to forces along tendons, fixed or straight between sites; others by name."""
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,11 @@ from pbad_jax import checks
 from pbad_jax.forces import Force, tendon_coupling, tendon_friction, tendon_limit, tendon_polynomial, tendon_spring
 from pbad_jax.importers.features import refused
 from pbad_jax.importers.mjcf import mujoco_module
+from pbad_jax.importers.mujoco_bodies import Maker
 from pbad_jax.importers.mujoco_sites import site
 from pbad_jax.importers.mujoco_softness import soft_ends, spring_time, usual, with_end
 from pbad_jax.model.model import Model
 
-Maker = Callable[[Model], Force]
 _ELSE = ("armature", "actfrclimited", "springyield")  # that is not there
 _ACTS = ("stiffness", "damping", "stiffnesspoly", "dampingpoly", "frictionloss", "limited", *_ELSE)
 

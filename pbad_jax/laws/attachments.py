@@ -17,7 +17,8 @@ import numpy as np
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
 from pbad_jax.kinematics.reference import carried, reference_transforms
-from pbad_jax.laws.force import Instant, Load, PointForces, each_link, place
+from pbad_jax.laws.instant import Instant
+from pbad_jax.laws.load import Load, PointForces, each_link, place
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import small_sum
 from pbad_jax.model.model import Model, check_model

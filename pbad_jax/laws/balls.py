@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.kinematics.tree import ball_blocks, tree
-from pbad_jax.laws.force import Instant, Load
+from pbad_jax.laws.instant import Instant
+from pbad_jax.laws.load import Load
 from pbad_jax.laws.pulls import Along, Lengths, no_length
 from pbad_jax.laws.smoothing import ramp
 from pbad_jax.math import rotations

@@ -17,7 +17,9 @@ from pbad_jax.errors import ModelError
 from pbad_jax.kinematics.manifold import difference
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.laws.balls import difference_slope
-from pbad_jax.laws.force import Instant, Load, dofs
+from pbad_jax.laws.force import dofs
+from pbad_jax.laws.instant import Instant
+from pbad_jax.laws.load import Load
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.model.joints import JointInfo
 from pbad_jax.model.model import Model, check_model

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax import checks
-from pbad_jax.laws.force import Instant, Load
+from pbad_jax.laws.instant import Instant
+from pbad_jax.laws.load import Load
 from pbad_jax.math.small import matvec
 from pbad_jax.model.model import Model, check_model
 

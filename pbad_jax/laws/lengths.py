@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.laws.force import Instant, Start
+from pbad_jax.laws.instant import Instant, Start
 from pbad_jax.laws.pulls import DofPull, JointPull, Led, Lengths
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import take

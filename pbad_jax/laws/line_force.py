@@ -10,9 +10,11 @@ import numpy as np
 from pbad_jax.errors import ModelError
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.laws.balls import BallLimit
-from pbad_jax.laws.force import Instant, Load, offers
+from pbad_jax.laws.force import offers
+from pbad_jax.laws.instant import Instant
 from pbad_jax.laws.lengths import Coupling, Joints
 from pbad_jax.laws.line_laws import Limit
+from pbad_jax.laws.load import Load
 from pbad_jax.model.model import Model, check_model
 
 ACTUATOR = ("control_range", "geared", "force")  # what the law of an actuator has

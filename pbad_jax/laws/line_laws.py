@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.laws.force import Instant, Start
+from pbad_jax.laws.instant import Instant, Start
 from pbad_jax.laws.one_sided import OneSided, Tangent, excesses, expected_of, led, no_tangent, one_sided
 from pbad_jax.laws.pulls import Along, Lengths
 from pbad_jax.laws.smoothing import Sliding, no_sliding, primal_dual_coulomb, ramp, smooth_coulomb

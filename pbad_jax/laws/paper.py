@@ -14,7 +14,8 @@ from pbad_jax import checks
 from pbad_jax.geometry import surfaces
 from pbad_jax.geometry.points import ContactPoints, check_points, contact_points
 from pbad_jax.laws.fluid import mass_pull
-from pbad_jax.laws.force import Instant, Load, PointForces, place
+from pbad_jax.laws.instant import Instant
+from pbad_jax.laws.load import Load, PointForces, place
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.model.model import Model, check_model
 

@@ -14,7 +14,8 @@ from pbad_jax.errors import ModelError
 from pbad_jax.geometry.surfaces import safe_norm
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.laws.force import Guide, Instant, Load, Start, each_link, place
+from pbad_jax.laws.instant import Guide, Instant, Start
+from pbad_jax.laws.load import Load, each_link, place
 from pbad_jax.laws.pulls import Along, Led, Lengths, PointPull, no_length
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.rotations import rotation_numpy

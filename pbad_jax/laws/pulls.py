@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import ModelError
-from pbad_jax.laws.force import Load, PointForces, Start
+from pbad_jax.laws.instant import Start
+from pbad_jax.laws.load import Load, PointForces
 from pbad_jax.math.small import matvec, transpose
 
 

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pbad_jax.laws.force import Instant, Start
+from pbad_jax.laws.instant import Instant, Start
 from pbad_jax.laws.one_sided import spring
 
 START = 0.1  # m/s² or rad/s², of the inertia: over which the force begins

@@ -8,7 +8,8 @@ import numpy as np
 
 from pbad_jax import checks
 from pbad_jax.errors import ModelError
-from pbad_jax.laws.force import Instant, Load, point_forces
+from pbad_jax.laws.instant import Instant
+from pbad_jax.laws.load import Load, point_forces
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.model.model import Model, check_model
 

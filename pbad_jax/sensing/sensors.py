@@ -15,7 +15,7 @@ from pbad_jax.dynamics import energy, newton_euler
 from pbad_jax.dynamics.instant import generalised_force, instant_of
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.laws.force import Instant
+from pbad_jax.laws.instant import Instant
 from pbad_jax.laws.line_force import LineForce, actuators
 from pbad_jax.laws.paths import paths
 from pbad_jax.math import rotations

@@ -9,7 +9,9 @@ from pbad_jax.contact.law import Touch
 from pbad_jax.dynamics.instant import instant_of
 from pbad_jax.geometry.surfaces import safe_norm
 from pbad_jax.kinematics import transforms
-from pbad_jax.laws.force import Instant, field_of, of_force
+from pbad_jax.laws.force import of_force
+from pbad_jax.laws.instant import Instant
+from pbad_jax.laws.load import field_of
 from pbad_jax.math.precision import with_all_bits
 from pbad_jax.math.small import matmul, matvec, small_sum, transpose
 from pbad_jax.math.spatial import compose

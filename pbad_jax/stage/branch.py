@@ -8,7 +8,8 @@ from pbad_jax.atom import operator
 from pbad_jax.dynamics.energy import kinetic_of
 from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.laws.force import Instant, acts_at, offers, passed, stored
+from pbad_jax.laws.force import acts_at, offers, passed, stored
+from pbad_jax.laws.instant import Instant
 from pbad_jax.math import batched, rotations
 from pbad_jax.math.batched import cond_if_any
 from pbad_jax.model.model import Model

@@ -37,16 +37,9 @@ from pbad_jax.atom import operator
 from pbad_jax.atom.operator import Operator
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Field
-from pbad_jax.laws.force import (
-    Instant,
-    Load,
-    acting,
-    field_beyond,
-    field_of,
-    scaled,
-    total_load,
-    total_potential,
-)
+from pbad_jax.laws.force import acting, total_load, total_potential
+from pbad_jax.laws.instant import Instant
+from pbad_jax.laws.load import Load, field_beyond, field_of, scaled
 from pbad_jax.math import batched
 from pbad_jax.math.small import computed_once, matmul
 from pbad_jax.model.model import Model

@@ -13,7 +13,9 @@ from pbad_jax.atom import operator
 from pbad_jax.dynamics import point_forces
 from pbad_jax.kinematics import joint_field, transforms
 from pbad_jax.kinematics.transforms import Frames
-from pbad_jax.laws.force import Guide, Load, acts_at, first_duals, offers, scaled, sum_of, total_load
+from pbad_jax.laws.force import acts_at, first_duals, offers, total_load
+from pbad_jax.laws.instant import Guide
+from pbad_jax.laws.load import Load, scaled, sum_of
 from pbad_jax.math import batched
 from pbad_jax.model.model import Model
 from pbad_jax.stage.start import StepStart, first_instant

@@ -16,7 +16,7 @@ from pbad_jax.kinematics import joint_field
 from pbad_jax.kinematics.joint_field import Field, Slopes
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.laws.force import Load
+from pbad_jax.laws.load import Load
 from pbad_jax.math import rotations
 from pbad_jax.math.small import identity_like, matmul
 from pbad_jax.model.model import Model

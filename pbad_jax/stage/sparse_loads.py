@@ -1,7 +1,7 @@
 """What forces of many places of which few act add to the equations, on the way to a root.
 
 A humanoid has a hundred pairs of limbs that may touch in a step, and most of the time none does. Their forces come as
-Parts (laws/force.py), and the sums of a part are made only where one of its places may act in some lane: nothing is
+Parts (laws/load.py), and the sums of a part are made only where one of its places may act in some lane: nothing is
 laid out, scaled or multiplied of the others. At the root their Load has all places, so that derivatives know them.
 """
 
@@ -13,17 +13,9 @@ import jax.numpy as jnp
 
 from pbad_jax.dynamics.point_forces import total_matrix, weighted
 from pbad_jax.kinematics.transforms import Frames
-from pbad_jax.laws.force import (
-    Instant,
-    Load,
-    Parts,
-    field_beyond,
-    field_of,
-    goes_by_parts,
-    of_force,
-    scaled,
-    total_load,
-)
+from pbad_jax.laws.force import goes_by_parts, of_force, total_load
+from pbad_jax.laws.instant import Instant
+from pbad_jax.laws.load import Load, Parts, field_beyond, field_of, scaled
 from pbad_jax.math import loops
 from pbad_jax.math.batched import cond_if_any
 from pbad_jax.model.model import Model

@@ -13,7 +13,8 @@ from pbad_jax.atom.sweeps import NewtonMatrix
 from pbad_jax.kinematics import joint_field, transforms
 from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.kinematics.tree import on_dofs, tree
-from pbad_jax.laws.force import Instant, Start, instant, nearby, stored
+from pbad_jax.laws.force import nearby, stored
+from pbad_jax.laws.instant import Instant, Start, instant
 from pbad_jax.math import batched
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import small_sum, take

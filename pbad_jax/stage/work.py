@@ -5,7 +5,9 @@ import jax.numpy as jnp
 
 from pbad_jax.dynamics.instant import instant_of
 from pbad_jax.kinematics import joint_field, manifold
-from pbad_jax.laws.force import Instant, Load, acts_at, field_of, is_conservative, of_force
+from pbad_jax.laws.force import acts_at, is_conservative, of_force
+from pbad_jax.laws.instant import Instant
+from pbad_jax.laws.load import Load, field_of
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.stage import equation

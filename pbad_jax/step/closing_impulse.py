@@ -28,7 +28,8 @@ from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Slopes
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.laws.force import Load, acting, acts_at, field_beyond, scaled, total_load
+from pbad_jax.laws.force import acting, acts_at, total_load
+from pbad_jax.laws.load import Load, field_beyond, scaled
 from pbad_jax.laws.soft_end import has_inertia
 from pbad_jax.math import batched
 from pbad_jax.model.model import Model

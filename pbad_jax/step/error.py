@@ -39,7 +39,8 @@ from pbad_jax.dynamics.instant import acceleration_field, damped, damping_of, ge
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.laws.force import Load, acting, scaled, total_load
+from pbad_jax.laws.force import acting, total_load
+from pbad_jax.laws.load import Load, scaled
 from pbad_jax.laws.soft_end import has_inertia
 from pbad_jax.math import batched
 from pbad_jax.math.small import matmul

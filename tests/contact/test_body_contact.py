@@ -32,7 +32,9 @@ from pbad_jax.contact.bodies import CROWN, BodyContact
 from pbad_jax.dynamics.point_forces import total_matrix, weighted
 from pbad_jax.geometry import axes
 from pbad_jax.kinematics import transforms
-from pbad_jax.laws.force import Guide, field_beyond, field_of, of_force, place, scaled
+from pbad_jax.laws.force import of_force
+from pbad_jax.laws.instant import Guide
+from pbad_jax.laws.load import field_beyond, field_of, place, scaled
 from pbad_jax.stage.sparse_loads import SparseLoads, end_of_step
 
 G = 9.81

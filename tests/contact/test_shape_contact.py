@@ -20,7 +20,7 @@ from pbad_jax.geometry import convex
 from pbad_jax.geometry import convex_shapes as convex_shapes_module
 from pbad_jax.geometry.convex_shapes import KINDS, convex_shapes, hull_points
 from pbad_jax.kinematics import manifold
-from pbad_jax.laws.force import place
+from pbad_jax.laws.load import place
 from pbad_jax.math import rotations
 from pbad_jax.model.model import Mesh
 

@@ -23,7 +23,7 @@ from pbad_jax.atom import parallel
 from pbad_jax.importers import features, meshes, mjcf
 from pbad_jax.importers.load import LoadReport
 from pbad_jax.kinematics import transforms
-from pbad_jax.laws.force import instant
+from pbad_jax.laws.instant import instant
 from pbad_jax.math import rotations
 
 mujoco: Any = importlib.import_module("mujoco")  # it has no types

@@ -20,7 +20,7 @@ from pbad_jax import forces
 from pbad_jax.cli import main
 from pbad_jax.dynamics.instant import generalised_force
 from pbad_jax.kinematics import transforms
-from pbad_jax.laws.force import instant
+from pbad_jax.laws.instant import instant
 
 mujoco: Any = importlib.import_module("mujoco")  # it has no types
 pytestmark = [pytest.mark.float64, pytest.mark.usefixtures("no_log_file")]

@@ -19,7 +19,9 @@ import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Joint, forces
 from pbad_jax.cli import main
 from pbad_jax.kinematics import manifold
-from pbad_jax.laws.force import Load, instant, total_load
+from pbad_jax.laws.force import total_load
+from pbad_jax.laws.instant import instant
+from pbad_jax.laws.load import Load
 from pbad_jax.math import rotations
 
 mujoco: Any = importlib.import_module("mujoco")  # it has no types

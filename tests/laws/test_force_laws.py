@@ -32,8 +32,8 @@ import pbad_jax as pbad
 from pbad_jax import Actuator, Body, Geom, Joint, Site, forces
 from pbad_jax.geometry.surfaces import safe_norm
 from pbad_jax.kinematics import manifold
-from pbad_jax.laws.force import Instant
-from pbad_jax.laws.force import place as points_at
+from pbad_jax.laws.instant import Instant
+from pbad_jax.laws.load import place as points_at
 from pbad_jax.model.model import Mesh
 
 NAN, INF = float("nan"), float("inf")

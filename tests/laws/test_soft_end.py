@@ -17,7 +17,8 @@ from pbad_jax import forces
 from pbad_jax.contact.dispatch import CONTACTS
 from pbad_jax.errors import OptionError
 from pbad_jax.kinematics import transforms
-from pbad_jax.laws.force import instant, place
+from pbad_jax.laws.instant import instant
+from pbad_jax.laws.load import place
 from pbad_jax.laws.soft_end import SoftEnd, has_inertia, in_step
 
 HINGE = """

@@ -39,7 +39,8 @@ import pbad_jax as pbad
 from pbad_jax.atom import operator
 from pbad_jax.forces import BallSpring, actuators, is_actuator, name_of
 from pbad_jax.kinematics import manifold, transforms
-from pbad_jax.laws.force import instant, total_load
+from pbad_jax.laws.force import total_load
+from pbad_jax.laws.instant import instant
 from pbad_jax.stage.coasting import coasting
 from pbad_jax.stage.start import step_start
 
