@@ -23,7 +23,8 @@ from common import run
 
 import pbad_jax as pbad
 from pbad_jax.importers import mjcf, mujoco_tendons, urdf
-from pbad_jax.importers.load import _compile, _read
+from pbad_jax.importers.compiling import compiled
+from pbad_jax.importers.load import _read
 from pbad_jax.importers.mujoco_names import Names
 from pbad_jax.model.sensors import NO_SENSORS
 
@@ -124,7 +125,7 @@ def _cleaned(path: pathlib.Path) -> Any:
     """MuJoCo's model of a file that it does not read by itself."""
     root, roots, budget = _read(path, ())
     prepared = (urdf if root.tag == "robot" else mjcf).prepare(root, roots, *([budget] if root.tag == "mujoco" else []))
-    return _compile(prepared, False)[0]
+    return compiled(prepared, False)[0]
 
 
 def _short(e: Exception) -> str:

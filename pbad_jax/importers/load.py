@@ -6,10 +6,8 @@ cameras, lights and textures have no physics: they are left out without a word. 
 `model.keyframes`, `model.sites` and `model.sensors`.
 """
 
-import contextlib
 import dataclasses
 import os
-import re
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,46 +22,21 @@ from pbad_jax.errors import (
     ModelError,
     ModelFileError,
     OptionError,
-    UnsupportedFeatureError,
     UnsupportedFeatureWarning,
     printable,
 )
 from pbad_jax.importers import mjcf, mujoco_model, urdf
+from pbad_jax.importers.compiling import compiled
 from pbad_jax.importers.features import idle
 from pbad_jax.importers.mujoco_softness import as_in_mujoco, without_end
-from pbad_jax.importers.safety import Budget, Node, Roots, cut, nearest, parse, read_bytes, serialise
+from pbad_jax.importers.nodes import Budget, Node, cut, parse, read_bytes
+from pbad_jax.importers.report import LoadReport, listed, unsupported_by
+from pbad_jax.importers.roots import Roots
 from pbad_jax.laws.with_forces import with_forces
 from pbad_jax.model.model import Model
 
 Source = str | os.PathLike[str]
 Folders = Source | Iterable[Source]
-
-
-@dataclasses.dataclass(frozen=True)
-class LoadReport:
-    """What became of the features of a file.
-
-    Attributes:
-        unsupported: left out, although the motion depends on them.
-        inactive: carried or known, but without a force yet, such as limits of effort.
-        notes: what was changed or dropped on the way, such as projected inertias and unreadable meshes.
-
-    Example:
-        >>> text = '<mujoco><worldbody><body><joint/><geom size="0.1"/></body></worldbody></mujoco>'
-        >>> loaded, report = pbad.load(text, unsupported="warn")
-        >>> print(report)
-        everything in the file is honoured
-    """
-
-    unsupported: tuple[str, ...] = ()
-    inactive: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        parts = []
-        for title, items in (("left out", self.unsupported), ("no force yet", self.inactive), ("notes", self.notes)):
-            parts += [f"{title}:"] + [f"  - {x}" for x in items] if items else []
-        return printable("\n".join(parts)) or "everything in the file is honoured"
 
 
 @overload
@@ -147,10 +120,10 @@ def load(
     model, report, file = _load(source, floating_base, *how, soft_ends=constraints == "MuJoCo")
     if unsupported == "error":
         if report.notes:
-            warnings.warn(printable(f"{file}: {_listed(report.notes)}"), stacklevel=2)
+            warnings.warn(printable(f"{file}: {listed(report.notes)}"), stacklevel=2)
         return model
     if report.unsupported:
-        text = f"{file}: loaded without {_listed(report.unsupported)}"
+        text = f"{file}: loaded without {listed(report.unsupported)}"
         warnings.warn(printable(text), UnsupportedFeatureWarning, stacklevel=2)
     return model, report
 
@@ -195,7 +168,7 @@ def _load(
     # compile; a keyframe without controls shows zeros after that, so the file is asked for them
     if floating_base:
         _drop_keyframes(prepared)
-    mj_model, messages = _compile(prepared, floating_base)
+    mj_model, messages = compiled(prepared, floating_base)
     has_control = ["ctrl" in n.attrib for n in prepared.root.walk() if n.tag == "key"]
     try:
         # read the compiled model once
@@ -210,7 +183,7 @@ def _load(
     # what cannot act is an error, or a line of the report
     unsupported = tuple(prepared.unsupported + converted.unsupported)
     if unsupported and not lenient:
-        raise _unsupported(root.file, unsupported)
+        raise unsupported_by(root.file, unsupported)
     model = _build(root.file, prepared, converted, dtype, body_contact, soft_ends)
     if soft_ends:
         model = as_in_mujoco(mj_model, model)
@@ -258,124 +231,3 @@ def _build(
         left_out = (*model.topology.inactive, idle("contact between bodies", " (body_contact=False)"))
         model = dataclasses.replace(model, topology=dataclasses.replace(model.topology, inactive=left_out))
     return model
-
-
-def _listed(items: tuple[str, ...]) -> str:
-    return "; ".join(items[:8]) + (
-        f"; and {len(items) - 8} more (unsupported='warn' returns them all)" if len(items) > 8 else ""
-    )
-
-
-def _unsupported(file: str, features: tuple[str, ...], why: str = "") -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(
-        f"{file}: {len(features)} feature{'s' * (len(features) > 1)} of this model would change its motion and "
-        f"cannot be honoured: {'; '.join(features)}.{why} Remove them, or pass unsupported='warn' to load "
-        "without them.",
-        features,
-    )
-
-
-# --- MuJoCo's compiler -------------------------------------------------------------------------------------
-
-
-def _compile(prepared: mjcf.Prepared, floating_base: bool):
-    """MjModel, and the compiler's warnings. Nothing is printed and no log file is written."""
-    # one element a line, so that the compiler's line numbers lead back to the user's file
-    mujoco = mjcf.mujoco_module()
-    text, nodes = serialise(prepared.root)
-    messages: list[str] = []
-    try:
-        with _captured(messages):
-            spec = mujoco.MjSpec.from_string(text)
-            spec.compiler.LRopt.mode = 0  # the length ranges of muscles, which cost a simulation each
-            # what is added to the text: a floating base, joints of a URDF that follow others
-            if floating_base:
-                _add_free_joint(spec, prepared.root.file)
-            for mimic in prepared.mimics:
-                _add_mimic(spec, *mimic)
-            mj_model = spec.compile()
-        return mj_model, list(dict.fromkeys(messages))
-    except ModelError:
-        raise
-    except (ValueError, RuntimeError, MemoryError, mujoco.FatalError, mujoco.UnexpectedError) as e:
-        raise _explained(str(e), prepared, nodes) from None
-
-
-@contextlib.contextmanager
-def _captured(messages: list[str]):
-    """Collect the warnings of MuJoCo, by Python or by its own handler."""
-    mujoco = mjcf.mujoco_module()
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda text: messages.append(str(text)))
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            yield
-        messages += [str(w.message) for w in caught]
-    finally:
-        mujoco.set_mju_user_warning(before)
-
-
-def _add_free_joint(spec, file: str) -> None:
-    base = spec.worldbody.first_body()
-    if base is None:
-        raise ModelFileError(f"{file}: floating_base=True needs a body, and the model has none")
-    if base.joints:
-        raise ModelFileError(
-            f"{file}: floating_base=True: the first body {base.name!r} already has the joint "
-            f"{base.joints[0].name!r}; load without it"
-        )
-    name = "floating_base"
-    while any(joint.name == name for joint in spec.joints):
-        name += "_"
-    base.add_freejoint(name=name)
-
-
-def _add_mimic(spec, joint: str, leader: str, multiplier: float, offset: float) -> None:
-    mujoco = mjcf.mujoco_module()
-    equality = spec.add_equality(type=mujoco.mjtEq.mjEQ_JOINT, objtype=mujoco.mjtObj.mjOBJ_JOINT)
-    equality.name1, equality.name2 = joint, leader
-    equality.data[:5] = [offset, multiplier if leader else 0.0, 0, 0, 0]
-
-
-def _explained(text: str, prepared: mjcf.Prepared, nodes: list[Node]) -> ModelFileError:
-    """MuJoCo's message with the line of the user's file, and the nearest word that exists."""
-    # the element that the compiler complains of, by its line
-    lines = [int(k) for k in re.findall(r"line (\d+)", text)]
-    node = nodes[lines[-1] - 1] if lines and 0 < lines[-1] <= len(nodes) else prepared.root
-    where = node.where if lines else prepared.root.file
-
-    # its message without prefixes that say nothing
-    message = re.sub(r"^(XML )?Error: ", "", text.split("\nElement")[0]).strip()
-    message = re.sub(r"^(Schema violation|Error): ", "", message)
-
-    # a word that is not known: with the nearest one that is
-    if "unrecognized attribute" in text:
-        word = (re.findall(r"attribute: '([^']*)'", text) or [""])[0]
-        return ModelFileError(
-            f"{where}: <{node.tag}> has no attribute {cut(word)!r}{nearest(word, mjcf.vocabulary().get(node.tag, ()))}"
-        )
-    if "unrecognized element" in text:
-        features = tuple(mjcf.unknown_elements(prepared.root)) or (f"element <{cut(node.tag)}> ({where})",)
-        near = nearest(node.tag, mjcf.vocabulary())
-        return UnsupportedFeatureError(
-            f"{where}: <{cut(node.tag)}> is not known here{near}; all such: {'; '.join(features)}", features
-        )
-
-    # else what was left out may be the reason, or a name that nothing has
-    if prepared.unsupported:
-        return _unsupported(prepared.root.file, tuple(prepared.unsupported), f" (MuJoCo: {cut(message, 200)}.)")
-    return ModelFileError(f"{where}: <{node.tag}>: {cut(message, 400)}{_missing_name(message, nodes)}")
-
-
-def _missing_name(message: str, nodes: list[Node]) -> str:
-    """A hint where the message quotes a name that no element has."""
-    if not re.search(r"unknown|not found|unrecognized|missing|invalid", message):
-        return ""
-    names = {
-        n.attrib[k] for n in nodes for k in ("name", "class") if k in n.attrib and (k == "name" or n.tag == "default")
-    }
-    for word in re.findall(r"'([^']+)'", message):
-        if word not in names:
-            return nearest(word, names)
-    return ""

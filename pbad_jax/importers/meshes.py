@@ -8,7 +8,7 @@ from xml.parsers import expat
 
 import numpy as np
 
-from pbad_jax.importers.safety import MAX_BYTES
+from pbad_jax.importers.nodes import MAX_BYTES
 from pbad_jax.model.model import Mesh
 
 _VERTEX = re.compile(r"^[ \t]*v[ \t]+(\S+)[ \t]+(\S+)[ \t]+(\S+)", re.MULTILINE)

@@ -14,19 +14,19 @@ import numpy as np
 from pbad_jax.builders.descriptions import Geom
 from pbad_jax.errors import ModelFileError, UnsupportedFeatureError
 from pbad_jax.importers.features import refused
-from pbad_jax.importers.safety import (
+from pbad_jax.importers.nodes import (
     MAX_BODIES,
     MAX_BYTES,
     MAX_ELEMENTS,
     MAX_RESERVED,
     Budget,
     Node,
-    Roots,
     cut,
     numbers,
     parse,
     read_bytes,
 )
+from pbad_jax.importers.roots import Roots
 
 MAX_INCLUDES = 16  # deep
 MAX_EXPANDED_DEPTH = 512

@@ -10,7 +10,8 @@ from pbad_jax.errors import ModelFileError, UnsupportedFeatureError
 from pbad_jax.importers import urdf_inertia
 from pbad_jax.importers.features import idle, refused
 from pbad_jax.importers.mjcf import Prepared
-from pbad_jax.importers.safety import MAX_BODIES, Node, Roots, cut, nearest, numbers
+from pbad_jax.importers.nodes import MAX_BODIES, Node, cut, nearest, numbers
+from pbad_jax.importers.roots import Roots
 from pbad_jax.importers.urdf_shapes import Shapes
 
 FILTER = "drake:collision_filter_group"

@@ -11,7 +11,7 @@ import numpy as np
 
 from pbad_jax.errors import ModelFileError
 from pbad_jax.importers.mjcf import Inertial, Prepared
-from pbad_jax.importers.safety import Node, cut
+from pbad_jax.importers.nodes import Node, cut
 from pbad_jax.importers.urdf_shapes import pose
 from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.model.inertia import inertia_from_central_moment

@@ -13,7 +13,8 @@ from pbad_jax.errors import ModelFileError, UnsupportedFeatureError
 from pbad_jax.importers.features import idle
 from pbad_jax.importers.meshes import read_mesh
 from pbad_jax.importers.mjcf import Prepared
-from pbad_jax.importers.safety import Node, Roots, cut
+from pbad_jax.importers.nodes import Node, cut
+from pbad_jax.importers.roots import Roots
 from pbad_jax.model.model import Mesh
 
 

@@ -28,7 +28,8 @@ from stage_cases import SCHEMES, draw, library
 
 import pbad_jax as pbad
 from pbad_jax import Body, Geom, Joint, forces
-from pbad_jax.contact.bodies import CROWN, BodyContact
+from pbad_jax.contact.axis_gap import CROWN
+from pbad_jax.contact.bodies import BodyContact
 from pbad_jax.dynamics.point_forces import total_matrix, weighted
 from pbad_jax.geometry import axes
 from pbad_jax.kinematics import transforms

@@ -15,7 +15,8 @@ from helpers import DTYPE, TOL, assert_close, assert_refused
 
 import pbad_jax as pbad
 from pbad_jax import Body, Geom, Joint, forces
-from pbad_jax.contact.shapes import CORNERS, _touching
+from pbad_jax.contact.places import touching
+from pbad_jax.contact.shapes import CORNERS
 from pbad_jax.geometry import convex
 from pbad_jax.geometry import convex_shapes as convex_shapes_module
 from pbad_jax.geometry.convex_shapes import KINDS, convex_shapes, hull_points
@@ -143,7 +144,7 @@ def places_of(x, A, B, q):
 
     def one(x, A, B, q):
         R = rotations.rotation(rotations.quaternion_product(q, rotations.quaternion_exp(x[:3])))
-        o = _touching(A, B, R, x[3:], places=CORNERS)
+        o = touching(A, B, R, x[3:], places=CORNERS)
         m = R.T @ o.n[0]
         apart = jnp.sum(o.n * (o.on_a @ R.T + x[None, 3:] - o.on_b), axis=1) - o.reach
         return jnp.concatenate([o.n[0], (o.on_a - (o.on_a @ m)[:, None] * m[None]).ravel(), apart])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import pbad_jax as pbad
-from pbad_jax.importers import packages, safety
+from pbad_jax.importers import nodes, packages, roots
 
 pytestmark = pytest.mark.float64
 
@@ -461,7 +461,7 @@ def test_other_files_of_mjcf_stay_inside(house):
 def test_what_mechanics_does_not_need_is_not_looked_for(house, element, monkeypatch):
     text = MJCF.replace("<asset>", f"<asset>{element}")
     expected = pbad.load(written(house, MJCF))
-    monkeypatch.setattr(safety.Roots, "resolve", lambda *args, **how: pytest.fail("it was looked for"))
+    monkeypatch.setattr(roots.Roots, "resolve", lambda *args, **how: pytest.fail("it was looked for"))
     assert pbad.load(written(house, text)).fingerprint == expected.fingerprint
 
 
@@ -618,7 +618,7 @@ VALUES = ["", " ", "0 0 0", "1 2 3 4 5 6 7", "\u2603", "<&>", "0 0 1e-300"] + (
 )
 
 
-def mutate(root: safety.Node, rng: random.Random) -> None:
+def mutate(root: nodes.Node, rng: random.Random) -> None:
     """One to three changes of structure or content, in place."""
     for _ in range(rng.randint(1, 3)):
         nodes = list(root.walk())
@@ -651,9 +651,9 @@ def fuzz(text: str, seeds) -> int:
     loaded = 0
     for seed in seeds:
         rng = random.Random(seed)
-        root = safety.parse(text, "fuzz", safety.Budget())
+        root = nodes.parse(text, "fuzz", nodes.Budget())
         mutate(root, rng)
-        mutant = safety.serialise(root)[0]
+        mutant = nodes.serialise(root)[0]
         if rng.random() < 0.1:
             cut = rng.randrange(len(mutant))
             mutant = mutant[:cut] + rng.choice(["", "<", "&", "\0", '"', "\x1b"]) + mutant[cut + 1 :]

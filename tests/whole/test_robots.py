@@ -16,7 +16,7 @@ from robot_files import example_robots, load_quietly, mjcfs, shadow_hand, urdfs
 
 import pbad_jax as pbad
 from pbad_jax.atom import parallel
-from pbad_jax.importers import mjcf, safety, urdf
+from pbad_jax.importers import mjcf, nodes, roots, urdf
 from pbad_jax.kinematics import transforms
 
 mujoco: Any = importlib.import_module("mujoco")  # neither has types
@@ -32,9 +32,9 @@ STRAY_PATHS = {"romeo_laas_small": "/usr/Romeo/naoqi-sdk"}
 
 def compiled_by_mujoco(path):
     """MuJoCo's own model of the cleaned URDF."""
-    root = safety.parse(path.read_bytes(), str(path), safety.Budget())
-    prepared = urdf.prepare(root, safety.Roots(path.parent), meshes=False)
-    return mujoco.MjModel.from_xml_string(safety.serialise(prepared.root)[0])
+    root = nodes.parse(path.read_bytes(), str(path), nodes.Budget())
+    prepared = urdf.prepare(root, roots.Roots(path.parent), meshes=False)
+    return mujoco.MjModel.from_xml_string(nodes.serialise(prepared.root)[0])
 
 
 class Arrays:
@@ -173,9 +173,9 @@ def test_urdf_through_the_library(name):
     path = urdfs()[name]
     model, _ = load_quietly(path, meshes=False, floating_base=name != "pr2")
     spec = mujoco.MjSpec.from_string(
-        safety.serialise(
+        nodes.serialise(
             urdf.prepare(
-                safety.parse(path.read_bytes(), "", safety.Budget()), safety.Roots(path.parent), meshes=False
+                nodes.parse(path.read_bytes(), "", nodes.Budget()), roots.Roots(path.parent), meshes=False
             ).root
         )[0]
     )
