@@ -7,20 +7,22 @@ or a policy gradient (examples/ppo.py), `repeat` steps of the simulation for eac
 gymnasium's own environment, MuJoCo. A row is a run with one seed; its `curve` has a point an iteration, times are
 without compiling, in one thread. `failed`: steps of the simulation that had no certificate, `certified` the share of
 the others; `judged` is the policy without noise, from fresh starts, `in_small_steps` the same with five steps of the
-simulation for each action, `in_mujoco` in gymnasium's own environment, `in_mujoco_finer` there in steps FINER times as
-small as the file's: what it owes to MuJoCo's own large steps. The machine's load is in `environment`; CPU
-seconds grow with it too, for two cores share their caches.
+simulation for each action, `in_mujoco` in MuJoCo C, the same task and file (in_mujoco.py), `in_mujoco_finer` there in
+steps FINER times as small as the file's: what it owes to MuJoCo's own large steps. The machine's load is in
+`environment`; CPU seconds grow with it too, for two cores share their caches.
 
 A run of PPO keeps what it has learnt in OUT/TASK_SEED_....npz (without --out in benchmarks/runs) every 10 updates
 and goes on from there.
 """
 
+import dataclasses
 import functools
 import importlib
 import importlib.util
 import json
 import os
 import pathlib
+import re
 import sys
 import time
 from typing import Any, NamedTuple
@@ -45,6 +47,53 @@ GYMNASIUM: dict[str, tuple[str, dict]] = {
     "walker2d": ("Walker2d-v5", {}),
     "ant": ("Ant-v5", {"include_cfrc_ext_in_observation": False}),
 }
+FILES = {"walker2d": "walker2d_v5"}
+
+
+def task_of(name: str, **law) -> Any:
+    """In single precision; law: the constraints of its file."""
+    pbad: Any = importlib.import_module("pbad_jax")
+    more = {"dtype": jax.numpy.float32} | law
+    if name != "barkour":
+        return pbad.envs.make(name, **more, **MORE.get(name, {})).task
+    text, folder = level_barkour()
+    task = pbad.envs.make("quadruped", model=pbad.load(text, package_dirs=(folder,), **more)).task
+
+    def reward(m):
+        total, terms = task.reward(m)
+        return total, terms | {"reward_forward": along_command(m)}
+
+    return dataclasses.replace(task, reward=reward)
+
+
+def mujoco_file(name: str) -> tuple[str, dict[str, bytes]] | None:
+    """Text and meshes of the file whose robot learns."""
+    if name == "barkour":
+        text, folder = level_barkour()
+        return text, {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    found = importlib.util.find_spec("gymnasium")
+    if name not in GYMNASIUM or found is None or not found.submodule_search_locations:
+        return None
+    path = pathlib.Path(found.submodule_search_locations[0], "envs/mujoco/assets", FILES.get(name, name) + ".xml")
+    return path.read_text(), {}
+
+
+def level_barkour() -> tuple[str, pathlib.Path]:
+    """The quadruped of MuJoCo's wheel, its rough ground made level; and the folder of its meshes."""
+    found = importlib.util.find_spec("mujoco")
+    assert found is not None and found.submodule_search_locations, "pip install mujoco-mjx"
+    folder = pathlib.Path(found.submodule_search_locations[0], "mjx/test_data/barkour_v0/assets")
+    text = re.sub(r"<hfield[^>]*/>", "", (folder / "barkour_v0_mjx.xml").read_text())
+    level = '<geom name="floor" type="plane" size="0 0 1" contype="1" conaffinity="1" friction="0.8"/>'
+    return re.sub(r"<geom[^>]*hfield_floor[^>]*/>", level, text), folder
+
+
+def along_command(m: Any) -> jax.Array:
+    """m/s of the torso where the command points, which no reward is of."""
+    pbad: Any = importlib.import_module("pbad_jax")
+    R = pbad.forward_kinematics(m.model, m.sim.q).rotation[0]
+    way = m.goal[:2] / jax.numpy.sqrt(jax.numpy.sum(m.goal[:2] ** 2))
+    return (R.T @ m.sim.v[:3])[:2] @ way
 
 
 def rounded(row: dict) -> dict:
@@ -77,12 +126,15 @@ class Run(NamedTuple):
     repeat: int = 1
     trainer: str = "PPO"  # or "policy gradient"
     place: str = "here"
+    constraints: str = "spring"  # or "MuJoCo", see `load`
+    scheme: str | None = None  # of the steps, default the task's
 
     @property
     def file(self) -> str:
         words = [self.task, self.seed, self.repeat]
-        words += [w.replace(" ", "_") for w, usual in ((self.trainer, "PPO"), (self.place, "here")) if w != usual]
-        return "_".join(map(str, words)) + ".npz"
+        usual = self._field_defaults
+        words += [x for k in ("trainer", "place", "constraints", "scheme") if (x := getattr(self, k)) != usual[k]]
+        return "_".join(map(str, words)).replace(" ", "_") + ".npz"
 
 
 def learnt(run: Run, folder: pathlib.Path) -> dict:
@@ -90,7 +142,8 @@ def learnt(run: Run, folder: pathlib.Path) -> dict:
     trainer: Any = importlib.import_module("ppo")
     more = trainer.POLICY_GRADIENT if run.trainer == "policy gradient" else {}
     s = trainer.Settings(lanes=run.lanes, repeat=run.repeat, **more)
-    env = trainer.environment(run.task, s, **MORE.get(run.task, {}))
+    law = {} if run.constraints == "spring" else {"constraints": run.constraints}
+    env = trainer.environment(task_of(run.task, **law), s, run.scheme)
     key, size = jax.random.key(run.seed), run.lanes * s.length
     file, learner, curve = folder / run.file, trainer.begun(env, s, run.seed), []
     lanes = theirs(run, s.time_limit) if run.place == "MuJoCo" else None
@@ -113,8 +166,8 @@ def learnt(run: Run, folder: pathlib.Path) -> dict:
     return told(run, curve) | {
         "judged": rounded(trainer.judged(env, learner.p, s, max(1, s.time_limit // s.length))),
         "in_small_steps": in_small_steps(trainer, env, learner.p, s) if run.repeat == 1 else None,
-        "in_mujoco": in_mujoco(trainer, run.task, learner.p, s.time_limit),
-        "in_mujoco_finer": in_mujoco(trainer, run.task, learner.p, s.time_limit, FINER),
+        "in_mujoco": in_mujoco(trainer, run.task, env.task, learner.p, s.time_limit),
+        "in_mujoco_finer": in_mujoco(trainer, run.task, env.task, learner.p, s.time_limit, FINER),
         "curve": [rounded(r) for r in curve],
     }
 
@@ -124,7 +177,8 @@ def told(run: Run, curve: list[dict]) -> dict:
     taken, last = curve[-1]["env_steps"], curve[-1]
     found = {
         "task": run.task, "trainer": run.trainer, "in": run.place, "seed": run.seed, "precision": "float32",
-        "lanes": run.lanes, "repeat": run.repeat, "env_steps": taken,
+        "lanes": run.lanes, "repeat": run.repeat, "constraints": run.constraints, "scheme": run.scheme,
+        "env_steps": taken,
         "cpu_s": common.digits(last["cpu_s"]), "wall_s": common.digits(last["wall_s"]),
     }  # fmt: skip
     if run.place != "here":
@@ -160,28 +214,16 @@ def in_small_steps(trainer: Any, env: Any, p: dict, s: Any, parts: int = 5, lane
     return rounded(said) | {"fell": fell, "failed": failed, "parts": parts}
 
 
-def in_mujoco(trainer: Any, task: str, p: dict, steps: int, finer: int = 1, episodes: int = 16) -> dict | None:
-    """The policy without noise in gymnasium's own environment of the same file, MuJoCo in steps `finer` times as small
-    as the file's.
-    """
-    if task not in GYMNASIUM or importlib.util.find_spec("gymnasium") is None:
+def in_mujoco(trainer: Any, name: str, task: Any, p: dict, steps: int, finer: int = 1) -> dict | None:
+    """The policy without noise in MuJoCo C, in steps `finer` times as small as the file's."""
+    file = mujoco_file(name)
+    if file is None:
         return None
-    gymnasium: Any = importlib.import_module("gymnasium")
-    name, more = GYMNASIUM[task]
-    env, found = gymnasium.make(name, **more), []
-    env.unwrapped.model.opt.timestep /= finer
-    env.unwrapped.frame_skip *= finer
-    act = jax.jit(lambda obs: trainer.policy(p | {"loud": 0.0}, obs, jax.random.key(0))[0])
-    for seed in range(episodes):
-        obs, _ = env.reset(seed=seed)
-        ended, sums = False, np.zeros(3)  # steps, m/s, rewards
-        while not ended and sums[0] < steps:
-            obs, reward, ended, _, info = env.step(np.asarray(act(obs.astype(np.float32))))
-            sums += 1, info["x_velocity"], float(reward)
-        found.append([sums[0], *sums[1:] / sums[0]])
-    lasted, speeds, rewards = np.transpose(found)
-    said = {"m_s": float(np.mean(speeds)), "reward": float(np.mean(rewards)), "steps": float(np.mean(lasted))}
-    return rounded(said) | {"episodes": episodes, "of_steps": steps}
+    mujoco: Any = importlib.import_module("mujoco")
+    judge: Any = importlib.import_module("in_mujoco")
+    act = lambda obs: trainer.policy(p | {"loud": 0.0}, obs, jax.random.key(0))[0]  # noqa: E731
+    model = mujoco.MjModel.from_xml_string(*file)
+    return rounded(judge.judged(task, model, act, steps, finer))
 
 
 def is_key(x: Any) -> bool:

@@ -173,11 +173,11 @@ class Learner(NamedTuple):
     state: pbad.envs.EnvState
 
 
-def environment(task: Any, s: Settings, **more) -> pbad.envs.Env:
-    """The task under a time limit; `more` as for `make`."""
+def environment(task: Any, s: Settings, scheme: str | None = None, **more) -> pbad.envs.Env:
+    """The task under a time limit, by its own scheme or another; `more` as for `make`."""
     env = pbad.envs.make(task, **({"dtype": jnp.float32} if isinstance(task, str) else {}), **more)
-    if s.repeat > 1:
-        env = pbad.envs.make(env.task, dt=env.dt / s.repeat)
+    if s.repeat > 1 or scheme is not None:
+        env = pbad.envs.make(env.task, dt=env.dt / s.repeat, scheme=scheme)
     return pbad.envs.wrap(env, time_limit=s.time_limit, autoreset="same_step", repeat=s.repeat)
 
 

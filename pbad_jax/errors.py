@@ -173,7 +173,7 @@ _ADVICE = {
     ),
     Status.BRANCH: (
         "The root found is not continuous with the last step, goes through what it touches, "
-        "or turns a joint right round: halve dt."
+        "turns a joint right round, or has energy that no force explains: halve dt."
     ),
     Status.FROZEN: "An earlier step of this lane failed and its last good state is kept: start from a new state.",
     Status.INACCURATE: "It takes more parts to be as accurate as is asked: raise max_parts or accuracy, or halve dt.",

@@ -23,6 +23,7 @@ from pbad_jax.laws.pulls import Along, Lengths
 from pbad_jax.laws.soft_end import SoftEnd
 from pbad_jax.laws.tendons import (
     joint_polynomial,
+    lengths,
     spatial_tendon_limit,
     spatial_tendon_spring,
     tendon_coupling,
@@ -91,6 +92,7 @@ __all__ = [
     "is_actuator",
     "is_conservative",
     "joined",
+    "lengths",
     "joint_force",
     "joint_polynomial",
     "joint_ranges",

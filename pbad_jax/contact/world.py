@@ -123,7 +123,7 @@ class Contact:
     def passed(self, model: Model, at: Instant) -> jax.Array:
         """Whether a point has gone through the surface, or is pushed out of another side of it, or a body sinks."""
         sinks = self._sinks(model, at)
-        if isinstance(self.surface, surfaces.ONE_SIDED):
+        if getattr(self.surface, "one_sided", False):
             return sinks
         start, end = (place(T, self.links, self.u) for T in (at.start.T, at.T))
         moved, distance = end - start, jax.vmap(self.surface.distance)
@@ -171,7 +171,7 @@ class Contact:
     @property
     def room(self) -> jax.Array | None:
         """(c,) m, how deep the middle of a body is in what has one side, or a point's in the middle of others."""
-        if isinstance(self.surface, surfaces.ONE_SIDED):
+        if getattr(self.surface, "one_sided", False):
             return self.half
         thickness = getattr(self.surface, "thickness", None)
         return None if thickness is None else self.radius + thickness

@@ -10,8 +10,8 @@ from pbad_jax.model.model import Model
 NEEDS = 'pip install "pbad_jax[models,rl]"'
 
 
-def gymnasium_model(file: str, model: Model | None = None, dtype=None) -> Model:
-    """The model of one of gymnasium's MuJoCo files, or the one that is given instead.
+def gymnasium_model(file: str, model: Model | None = None, dtype=None, constraints="spring") -> Model:
+    """The model of one of gymnasium's MuJoCo files, or the one that is given instead; constraints: as of `load`.
 
     Raises:
         TaskError: gymnasium is not installed, or has no such file.
@@ -26,4 +26,4 @@ def gymnasium_model(file: str, model: Model | None = None, dtype=None) -> Model:
     path = pathlib.Path(spec.submodule_search_locations[0]) / "envs" / "mujoco" / "assets" / file
     if not path.is_file():
         raise TaskError(f"gymnasium has no file {str(path)!r}; its version 1.2 or newer has: {NEEDS}")
-    return load(path, unsupported="warn", dtype=dtype)[0]
+    return load(path, unsupported="warn", dtype=dtype, constraints=constraints)[0]

@@ -41,7 +41,7 @@ def make(
         scheme: default the task's.
         options: whole Options instead of dt and scheme. Default: `on_failure="substep"`, a step that cannot be solved
             is made in parts before it is given up.
-        **more: of the task by that name, such as `dtype`, `model`, `path`, `contact_forces`.
+        **more: of the task by that name, such as `dtype`, `model`, `path`, `contact_forces`, `constraints`.
 
     Raises:
         TaskError: an unknown name; a task whose functions do not fit one another; gymnasium's file is not there.

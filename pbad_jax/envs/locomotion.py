@@ -2,7 +2,7 @@
 
 What their `env.step` says of a state is what these functions say of the same q and v (tests/envs); the simulation
 between two states is this library's, one implicit step a control step. Contact forces are those of its contact, which
-differ from MuJoCo's.
+differ from MuJoCo's; with constraints="MuJoCo" contact, friction and limits are by MuJoCo's own law (see `load`).
 """
 
 from collections.abc import Callable
@@ -57,9 +57,9 @@ def summed(**terms: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
 # --- without contact, and the cheetah, which cannot fall ----------------------------------------------------------
 
 
-def swimmer(model: Model | None = None, dtype=None) -> Task:
+def swimmer(model: Model | None = None, dtype=None, constraints="spring") -> Task:
     """Three links in water; forward."""
-    model = gymnasium_model("swimmer.xml", model, dtype)
+    model = gymnasium_model("swimmer.xml", model, dtype, constraints)
 
     def reward(m: Transition):
         return summed(reward_forward=speed(m), reward_ctrl=-effort(m, 1e-4))
@@ -67,9 +67,9 @@ def swimmer(model: Model | None = None, dtype=None) -> Task:
     return Task(model, near_rest(0.1), _seen(2), reward, dt=0.04, name="swimmer")
 
 
-def half_cheetah(model: Model | None = None, dtype=None) -> Task:
+def half_cheetah(model: Model | None = None, dtype=None, constraints="spring") -> Task:
     """A runner in the plane; forward."""
-    model = gymnasium_model("half_cheetah.xml", model, dtype)
+    model = gymnasium_model("half_cheetah.xml", model, dtype, constraints)
 
     def reward(m: Transition):
         return summed(reward_forward=speed(m), reward_ctrl=-effort(m, 0.1))
@@ -90,9 +90,9 @@ def _seen(left_out: int, clipped: bool = False) -> Callable[[Transition], jax.Ar
 # --- in the plane, which must not fall -----------------------------------------------------------------------------
 
 
-def hopper(model: Model | None = None, dtype=None) -> Task:
+def hopper(model: Model | None = None, dtype=None, constraints="spring") -> Task:
     """One leg; forward, upright."""
-    model = gymnasium_model("hopper.xml", model, dtype)
+    model = gymnasium_model("hopper.xml", model, dtype, constraints)
 
     def stands(m: Transition) -> jax.Array:
         z, angle = m.sim.q[1], m.sim.q[2]
@@ -102,9 +102,9 @@ def hopper(model: Model | None = None, dtype=None) -> Task:
     return _walker_in_the_plane(model, stands, "hopper")
 
 
-def walker2d(model: Model | None = None, dtype=None) -> Task:
+def walker2d(model: Model | None = None, dtype=None, constraints="spring") -> Task:
     """Two legs; forward, upright."""
-    model = gymnasium_model("walker2d_v5.xml", model, dtype)
+    model = gymnasium_model("walker2d_v5.xml", model, dtype, constraints)
 
     def stands(m: Transition) -> jax.Array:
         z, angle = m.sim.q[1], m.sim.q[2]
@@ -126,9 +126,9 @@ def _walker_in_the_plane(model: Model, stands: Callable[[Transition], jax.Array]
 # --- in space ------------------------------------------------------------------------------------------------------
 
 
-def ant(model: Model | None = None, dtype=None, contact_forces: bool = True) -> Task:
+def ant(model: Model | None = None, dtype=None, contact_forces: bool = True, constraints="spring") -> Task:
     """Four legs; forward. contact_forces: whether they are seen (78 of 105 numbers)."""
-    model = gymnasium_model("ant.xml", model, dtype)
+    model = gymnasium_model("ant.xml", model, dtype, constraints)
 
     # contact forces within ±1, seen and paid for
     def felt(m: Transition) -> jax.Array:
@@ -155,9 +155,9 @@ def ant(model: Model | None = None, dtype=None, contact_forces: bool = True) -> 
     return Task(model, start, observe, reward, lambda m: ~stands(m), dt=0.05, name="ant")
 
 
-def humanoid(model: Model | None = None, dtype=None) -> Task:
+def humanoid(model: Model | None = None, dtype=None, constraints="spring") -> Task:
     """Two legs, two arms; forward, upright. It sees 348 numbers, inertias and contact forces too."""
-    model = gymnasium_model("humanoid.xml", model, dtype)
+    model = gymnasium_model("humanoid.xml", model, dtype, constraints)
 
     # no place in the plane is seen; of bodies inertia, velocity, actuation and contact forces
     def observe(m: Transition) -> jax.Array:
@@ -181,9 +181,9 @@ def humanoid(model: Model | None = None, dtype=None) -> Task:
     return Task(model, near_rest(1e-2), observe, reward, lambda m: ~stands(m), dt=0.015, name="humanoid")
 
 
-def reacher(model: Model | None = None, dtype=None) -> Task:
+def reacher(model: Model | None = None, dtype=None, constraints="spring") -> Task:
     """An arm of two links in the plane; its tip to a target that is drawn anew in every episode."""
-    model = gymnasium_model("reacher.xml", model, dtype)
+    model = gymnasium_model("reacher.xml", model, dtype, constraints)
 
     # a target, evenly over a disk of 0.2 m, and the arm near its rest
     def start(model: Model, key: jax.Array) -> State:

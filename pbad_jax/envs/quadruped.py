@@ -29,6 +29,7 @@ def quadruped(
     fastest: Sequence[float] = (1.0, 0.5, 1.0),
     dt: float = 0.02,
     dtype=None,
+    constraints="spring",
 ) -> Task:
     """A floating robot that follows a commanded velocity: forward, to its left, and turning.
 
@@ -41,7 +42,7 @@ def quadruped(
         keyframe: its name; default `home`, or the first, or q0 where there is none.
         scale: what an action of 1 adds to a control, rad for position servos.
         fastest: (3,) the largest commands, m/s, m/s, rad/s; they are drawn between −fastest and fastest.
-        dt: s, of a control step. dtype: of the model.
+        dt: s, of a control step. dtype: of the model. constraints: of the file, as in `load`.
 
     Raises:
         TaskError: no file, a model that does not float, a motor without a range. What `load` raises.
@@ -49,7 +50,7 @@ def quadruped(
     # a robot that floats, over a ground
     if (path is None) == (model is None):
         raise TaskError("quadruped: give the path of the robot's MJCF file, make('quadruped', path=...), or a model")
-    model = load(path, dtype=dtype) if model is None else model
+    model = load(path, dtype=dtype, constraints=constraints) if model is None else model
     root = model.topology.joints[0]
     if root.type != "free":
         raise TaskError(

@@ -2,12 +2,13 @@
 
 Contact needs the distance, its gradient and its curvature; `slopes` takes them from the distance by autodiff, of three
 numbers. A surface of one's own is any pytree with `distance`, twice differentiable near zero, or `SignedDistance`; with
-`thickness` too, () m from a side to the middle, contact has a stop before anything goes through.
+`thickness` too, () m from a side to the middle, contact has a stop before anything goes through; what has no other side
+says `one_sided = True`. At an edge sharper than a right angle a blow may be BRANCH in steps that are large for it.
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +47,7 @@ class Plane:
 
     normal: jax.Array
     offset: jax.Array
+    one_sided: ClassVar[bool] = True
 
     def distance(self, P: jax.Array) -> jax.Array:
         """n · P − offset."""
@@ -146,6 +148,7 @@ class HeightField:
     control: jax.Array
     origin: jax.Array  # (2,) m, x and y of the first height
     spacing: jax.Array  # (2,) m
+    one_sided: ClassVar[bool] = True
 
     def distance(self, P: jax.Array) -> jax.Array:
         """(z − h)/√(1 + ‖∇h‖²)."""
@@ -190,8 +193,6 @@ class SignedDistance:
         """What the function says."""
         return self.function(P, self.parameters)
 
-
-ONE_SIDED = (Plane, HeightField)
 
 # --- checked constructors --------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.errors import ModelError
@@ -118,6 +119,35 @@ class LineForce:
     def gap(self) -> Callable[[Model, Instant], jax.Array] | None:
         """Of couplings, (n,) m or rad."""
         return (lambda model, at: self.length.at(model, at).value) if isinstance(self.length, Coupling) else None
+
+    def check(self, model: Model) -> None:
+        """That the law has as many numbers as there are lengths, and no energy of what is no number.
+
+        Raises:
+            ModelError: an array of one number in the law of several lengths; an energy along the rates of a ball.
+        """
+        on = self.length.dofs(model)
+        for path, x in jax.tree_util.tree_leaves_with_path(self.law):
+            if np.shape(x) == (1,) != (len(on),):
+                raise ModelError(
+                    f"{self.name}: {jax.tree_util.keystr(path).lstrip('.')} has shape (1,), and there are {len(on)} "
+                    f"{self.length.noun}; give ({len(on)},), or () for all"
+                )
+        balls = on[:, tree(model.topology).ball_v.reshape(-1)].any(axis=1)
+        if isinstance(self.length, Joints) and self._has_energy_of(balls):
+            raise ModelError(
+                f"{self.name}: the law has an energy of joint coordinates, and balls and free joints have none; give "
+                "Joints(v_index) of hinges and slides, for balls BallSpring or BallLimit"
+            )
+
+    def _has_energy_of(self, some: np.ndarray) -> bool:
+        """Whether the energy changes with any of some lengths (n,) bool; not asked while it is being traced."""
+        traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(self.law))
+        if traced or not some.any() or not offers(self.law, "energy"):
+            return False
+        with jax.ensure_compile_time_eval():
+            found = [float(self.law.energy(jnp.asarray(x * some))) for x in (0.0, 0.3, -0.5)]
+        return found != 3 * found[:1]
 
     def describe(self, model: Model) -> tuple[str, str]:
         """On how many of the lengths it acts."""

@@ -23,6 +23,23 @@ Some = Tendon | Path | Sequence[Tendon] | Sequence[Path]
 TINY = 1e-30  # the least of what must be above zero
 
 
+def lengths(model: Model, tendons: Some) -> Tendons | Paths:
+    """The lengths of tendons, for a law of one's own.
+
+    Args:
+        model: the model. tendons: as in `tendon_spring`; a hinge or slide by itself is {joint: 1.0}.
+
+    Raises:
+        ModelError: as in `tendon_spring`.
+
+    Example:
+        >>> law = forces.Damping(jnp.array([0.3]))
+        >>> forces.LineForce(forces.lengths(hand, ("hand", "wall")), law).name
+        'SpatialTendonDamping'
+    """
+    return _lengths(model, tendons, "lengths")[0]
+
+
 def tendon_spring(
     model: Model, tendons: Some, *, stiffness: Any = 0.0, rest: Any = 0.0, damping: Any = 0.0
 ) -> LineForce:

@@ -10,6 +10,7 @@ import numpy as np
 
 from pbad_jax.errors import ModelError
 from pbad_jax.laws.force import FLAGS, METHODS, OPTIONAL, WHERE, Force, name_of
+from pbad_jax.laws.line_force import LineForce
 from pbad_jax.model.model import Model, check_model, is_number
 
 
@@ -36,6 +37,8 @@ def with_forces(model: Model, *forces: Force) -> Model:
         _check_names(force)
         _check_values(force)
         _check_leaves(force)
+        if isinstance(force, LineForce):
+            force.check(model)
 
     def cast(x):
         return jnp.asarray(x, model.dtype) if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x

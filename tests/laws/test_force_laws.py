@@ -369,7 +369,9 @@ def corners(surface: str) -> list[tuple[Any, float | None]]:
     if surface == "height_field":  # knots, its rim and corner; deep; beyond
         knots = [((x, y, HEIGHTS[i, j] - 1.5), 0.0) for x, y, i, j in ((-0.5, 0.75, 2, 3), (-2.5, 2, 0, 4))]
         return [*knots, ((2.5, 4.5, HEIGHTS[5, 6] - 1.5), 0.0), ((0.1, 0.2, -4.0), None), ((99, -99, 9.0), None)]
-    return [((0, 0, 1), 0.0), ((0, 0, 1.2), 0.25), ((0, 0, 0), -1.25), ((0, 4, 0), 1.25)]
+    if surface == "SignedDistance":
+        return [((0, 0, 1), 0.0), ((0, 0, 1.2), 0.25), ((0, 0, 0), -1.25), ((0, 4, 0), 1.25)]
+    raise KeyError(f"a new surface {surface!r} wants its corners here: places, and by hand their distance")
 
 
 @jax.jit

@@ -77,10 +77,11 @@ class Bushing:
     conservative = False
 
     def along(self, x: forces.Lengths, at: forces.Instant) -> forces.Along:
-        out = jnp.maximum(jnp.abs(x.value) - self.play, 0.0)
-        on = (out > 0).astype(out.dtype)
-        force = -self.stiffness * jnp.sign(x.value) * out - self.damping * on * x.rate
-        return forces.Along(force, -self.stiffness * on, -self.damping * on)
+        out = x.value - jnp.clip(x.value, -self.play, self.play)
+        on = (out != 0).astype(out.dtype)
+        brake = self.damping * jnp.abs(out)  # which comes in: one that jumped would have no root where it does
+        by_length = -self.stiffness * on - self.damping * jnp.sign(out) * x.rate
+        return forces.Along(-self.stiffness * out - brake * x.rate, by_length, -brake)
 
     def energy(self, value: jax.Array) -> jax.Array:
         return 0.5 * jnp.sum(self.stiffness * jnp.maximum(jnp.abs(value) - self.play, 0.0) ** 2)
@@ -103,7 +104,7 @@ LAWS = {
     "coupling": lambda m, t: forces.tendon_coupling(m, t, t, stiffness=20.0, damping=0.5,
                                                     polynomial=(0.1, 0.3, 0.7, 0.2, 0.1)),
     "actuation": driven,
-    "bushing": lambda m, t: forces.LineForce(forces.tendon_spring(m, t).length, Bushing(one(30.0), one(0.1), one(0.3))),
+    "bushing": lambda m, t: forces.LineForce(forces.lengths(m, t), Bushing(one(30.0), one(0.1), one(0.3))),
 }  # fmt: skip
 
 
@@ -161,3 +162,15 @@ def test_an_end_along_what_has_no_length_is_refused():
     jet = pbad.with_actuators(bare(), Actuator(MASS, "jet", gear=(0, 0, 1, 0, 0, 0))).forces[-1]
     with pytest.raises(pbad.ModelError, match="SiteLimit: Sites have a rate but no length, .* Limit needs"):
         forces.LineForce(jet.length, LAWS["limit"](bare(), TWIN).law)
+
+
+def test_a_law_fits_its_lengths():
+    """What has too few numbers would be broadcast, and a ball has no coordinate for an energy."""
+    model, balls = pbad.chain(3, joint="hinge"), pbad.chain(2, joint="ball")
+    with pytest.raises(pbad.ModelError, match=r"JointSpring: stiffness has shape \(1,\), and there are 3 degrees"):
+        pbad.with_forces(model, forces.LineForce(forces.Joints(), forces.Spring(one(3.0), jnp.zeros(3))))
+    for rest in (0.0, 0.3):
+        spring = forces.Spring(jnp.full(6, 5.0), jnp.full(6, rest))
+        with pytest.raises(pbad.ModelError, match="balls and free joints have none; give Joints"):
+            pbad.with_forces(balls, forces.LineForce(forces.Joints(), spring))
+    pbad.with_forces(balls, forces.joint_polynomial(balls, damping=(0.1, 0.0)))  # of rates alone
