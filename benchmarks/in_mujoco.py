@@ -1,5 +1,6 @@
 """A policy that learnt here, judged in MuJoCo C: the same file and task, whose observations are of MuJoCo's q and v."""
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -18,8 +19,7 @@ def judged(task: Any, mj_model: Any, act: Callable, steps: int, finer: int = 1, 
         mj_model: its mjModel, which makes steps `finer` times as small as the file's.
         act: observation -> action, without noise. steps: control steps of an episode at most.
     """
-    import mujoco
-
+    mujoco: Any = importlib.import_module("mujoco")  # it has no types
     timestep = mj_model.opt.timestep / finer
     parts = round(task.dt / timestep)
     assert abs(parts * timestep - task.dt) < 1e-9, "a control step is a whole number of MuJoCo's"

@@ -48,6 +48,7 @@ GYMNASIUM: dict[str, tuple[str, dict]] = {
     "ant": ("Ant-v5", {"include_cfrc_ext_in_observation": False}),
 }
 FILES = {"walker2d": "walker2d_v5"}
+PACE = 0.6  # m/s, forward, what the quadruped is told
 
 
 def task_of(name: str, **law) -> Any:
@@ -57,13 +58,14 @@ def task_of(name: str, **law) -> Any:
     if name != "barkour":
         return pbad.envs.make(name, **more, **MORE.get(name, {})).task
     text, folder = level_barkour()
-    task = pbad.envs.make("quadruped", model=pbad.load(text, package_dirs=(folder,), **more)).task
+    model = pbad.load(text, package_dirs=(folder,), **more)
+    task = pbad.envs.make("quadruped", model=model, scale=0.5).task
 
     def reward(m):
         total, terms = task.reward(m)
         return total, terms | {"reward_forward": along_command(m)}
 
-    return dataclasses.replace(task, reward=reward)
+    return dataclasses.replace(task, reward=reward, goal=lambda key: jax.numpy.array([PACE, 0.0, 0.0], model.dtype))
 
 
 def mujoco_file(name: str) -> tuple[str, dict[str, bytes]] | None:

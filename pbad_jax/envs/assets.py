@@ -2,6 +2,7 @@
 
 import importlib.util
 import pathlib
+from typing import Any
 
 from pbad_jax.errors import TaskError
 from pbad_jax.importers.load import load
@@ -10,7 +11,7 @@ from pbad_jax.model.model import Model
 NEEDS = 'pip install "pbad_jax[models,rl]"'
 
 
-def gymnasium_model(file: str, model: Model | None = None, dtype=None, constraints="spring") -> Model:
+def gymnasium_model(file: str, model: Model | None = None, dtype=None, constraints: Any = "spring") -> Model:
     """The model of one of gymnasium's MuJoCo files, or the one that is given instead; constraints: as of `load`.
 
     Raises:

@@ -29,7 +29,7 @@ def quadruped(
     fastest: Sequence[float] = (1.0, 0.5, 1.0),
     dt: float = 0.02,
     dtype=None,
-    constraints="spring",
+    constraints: Any = "spring",
 ) -> Task:
     """A floating robot that follows a commanded velocity: forward, to its left, and turning.
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from pbad_jax.errors import ModelError
 from pbad_jax.kinematics.tree import tree
@@ -142,7 +143,7 @@ class LineForce:
 
     def _has_energy_of(self, some: np.ndarray) -> bool:
         """Whether the energy changes with any of some lengths (n,) bool; not asked while it is being traced."""
-        traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(self.law))
+        traced = any(isinstance(x, Tracer) for x in jax.tree.leaves(self.law))
         if traced or not some.any() or not offers(self.law, "energy"):
             return False
         with jax.ensure_compile_time_eval():
