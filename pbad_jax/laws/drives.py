@@ -45,6 +45,8 @@ class PDDrive:
     force_limit: jax.Array  # (k,) N or N m, inf = unlimited
     q_index: tuple[int, ...] = dataclasses.field(metadata=STATIC)  # of the target in q
     v_index: tuple[int, ...] = dataclasses.field(metadata=STATIC)  # of the degrees of freedom in v
+    even: bool = dataclasses.field(default=False, metadata=STATIC)  # whether balls have the same gain about each axis,
+    # and no limit: then their torque has a potential
     couples_joints: ClassVar[bool] = False  # its matrices are blocks of the balls
 
     def load(self, model: Model, at: Instant) -> Load:
@@ -63,13 +65,16 @@ class PDDrive:
         )
 
     def held_potential(self, model: Model, at: Instant) -> jax.Array | None:
-        """Σ ∫ clip(kp d) dd, J; None where a ball is driven, whose gains may differ from axis to axis."""
+        """Σ ∫ clip(kp d) dd, J; None where the gains of a ball are not `even`, inf where they are not any more."""
         qi, vi = np.array(self.q_index), np.array(self.v_index)
-        if np.isin(tree(model.topology).ball_v, vi).any():
+        if not self.even:
             return None
         d = difference(model, model.q0.at[qi].set(self.target), at.q)[vi]
         f = jnp.clip(self.kp * d, -self.force_limit, self.force_limit)
-        return jnp.sum(f * (d - 0.5 * f / jnp.where(self.kp == 0, 1.0, self.kp)))
+        stored = jnp.sum(f * (d - 0.5 * f / jnp.where(self.kp == 0, 1.0, self.kp)))
+        balls = [np.flatnonzero(np.isin(vi, own)) for own in tree(model.topology).ball_v if np.isin(own, vi).any()]
+        uneven = [jnp.any((self.kp[i] != self.kp[i[0]]) | jnp.isfinite(self.force_limit[i])) for i in balls]
+        return jnp.where(jnp.any(jnp.stack(uneven)), jnp.inf, stored) if uneven else stored
 
     def describe(self, model: Model) -> tuple[str, str]:
         """Where it is stiff."""
@@ -106,8 +111,10 @@ def pd_drive(model: Model, joints: str | Sequence[str] | None, kp, kd, *, target
     gains = [_gains(x, which, f"{name} of pd_drive") for x, name in ((kp, "kp"), (kd, "kd"))]
     wanted = checks.of_model(model, "q0")[q] if target is None else _target(target, which, len(q))
     limit = np.full(len(v), np.inf) if force_limit is None else _gains(force_limit, which, "force_limit of pd_drive")
+    balls = [[v.index(i) for i in own] for own in tree(model.topology).ball_v.tolist() if own[0] in v]
+    even = all(np.ptp(gains[0][i]) == 0 and np.all(np.isinf(limit[i])) for i in balls)
     kp, kd, wanted, limit = (jnp.asarray(x, model.dtype) for x in (*gains, wanted, limit))
-    return PDDrive(kp, kd, wanted, limit, tuple(q), tuple(v))
+    return PDDrive(kp, kd, wanted, limit, tuple(q), tuple(v), even)
 
 
 def chosen(model: Model, names: str | Sequence[str] | None, what: str) -> list[JointInfo]:

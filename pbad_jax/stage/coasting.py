@@ -139,11 +139,14 @@ def _joints(model: Model, start: StepStart, times: jax.Array, u: jax.Array) -> t
 
 def _turned(model: Model, start: StepStart, times: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Quaternions (n,k,4), rates and their rates (n,k,3) of what turns freely, as rigid bodies: I ω̇ = I ω × ω."""
-    # inertia as a turn meets it; what has none keeps its rate
+    # inertia as a turn meets it, in units of its size, whose cube may be no number; what has none keeps its rate
     dtype, dofs = w.dtype, turning(model.topology).dofs
-    I = locked_inertia(model, start.frames.T)
+    I, armature = locked_inertia(model, start.frames.T), model.armature[dofs]
+    size = jnp.trace(I, axis1=1, axis2=2) + jnp.sum(armature, axis=-1)
+    size = jnp.where(size > 0, size, 1.0)[:, None]
+    I, armature = I / size[..., None], armature / size
     floor = jnp.finfo(dtype).eps * jnp.trace(I, axis1=1, axis2=2) + jnp.finfo(dtype).tiny
-    met = I + (floor[:, None] + model.armature[dofs])[..., None] * jnp.eye(3, dtype=dtype)[None]
+    met = I + (floor[:, None] + armature)[..., None] * jnp.eye(3, dtype=dtype)[None]
     minors = jnp.stack([jnp.cross(met[:, i - 2], met[:, i - 1]) for i in range(3)], axis=1)
     inverse = minors / jnp.sum(met[:, 0] * minors[:, 0], axis=-1)[:, None, None]  # met is symmetric
 

@@ -1,9 +1,9 @@
 """What a job is: a hash of everything that its numbers depend on, the same in every process.
 
 Values count by what they hold: arrays by dtype, shape and bytes; dataclasses by all their fields, static ones too;
-other objects by their attributes, or by what `pickle` would keep of them; functions by name, code, defaults, what they
-close over and the globals that they name; classes of the user by their name and their methods. What cannot be told from
-another of its kind (a lock, a file, a generator) is refused by name.
+other objects by their attributes, or by what `pickle` would keep of them; functions by name, code, defaults,
+attributes, what they close over and the globals that they name; classes of the user by their name and all that they
+hold. What cannot be told from another of its kind (a lock, a file, a generator) is refused by name.
 
 Not seen: what a function looks up while it runs (a file, `getattr` by a computed name, attributes of attributes of
 modules), the code of installed libraries, which count by their names alone, and the machine. So the version of pbad_jax
@@ -31,6 +31,7 @@ from pbad_jax.version import __version__
 
 INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 MADE = {"__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__", "__replace__"}  # by dataclasses
+SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 FIX = "give what it holds as arrays (jax.tree_util.Partial), numbers, functions or dataclasses of them"
 
 
@@ -83,9 +84,10 @@ class _Walk:
         # containers by their entries, in no order where they have none
         if isinstance(x, list | tuple):
             return f"list {_name(type(x))}", [*self.all(x, where), *self.kind(x, where)]
-        if isinstance(x, dict):
+        if isinstance(x, dict | types.MappingProxyType):
             items = [(self.digest(k, where), self.digest(v, f"{where}[{k!r:.30}]")) for k, v in x.items()]
-            return f"dict {_name(type(x))}", [*sorted(_hash(*item) for item in items), *self.kind(x, where)]
+            own = self.digest(getattr(x, "default_factory", None), where)
+            return f"dict {_name(type(x))}", [own, *sorted(_hash(*item) for item in items), *self.kind(x, where)]
         if isinstance(x, set | frozenset):
             return "set", [*sorted(self.all(x, where)), *self.kind(x, where)]
 
@@ -93,7 +95,7 @@ class _Walk:
         if isinstance(x, types.ModuleType):
             return f"module {x.__name__}", []
         if isinstance(x, type):
-            return f"class {_name(x)}", self.methods(x, where)
+            return f"class {_name(x)}", self.of_class(x, where)
 
         # functions by their code, any other object by what it holds
         return self.function(x, where) or (f"object {_name(type(x))}", [*self.kind(x, where), *self.held(x, where)])
@@ -147,17 +149,22 @@ class _Walk:
         items = [None if part is None else list(part) for part in items[:2]]
         return [self.digest(part, where) for part in (maker, arguments, state, items)]
 
-    def methods(self, cls: type, where: str) -> list[bytes]:
-        """The functions, numbers and names of a class of the user and of those that it is made of."""
-        found = []
+    def of_class(self, cls: type, where: str) -> list[bytes]:
+        """What a class of the user holds, and those that it is made of: methods, values, classes within it."""
+        found, inner = [], any(_is_package(base.__module__) for base in cls.__mro__)
         for base in cls.__mro__:
             if _is_installed(base.__module__):
                 continue
-            own = {k: _function_of(v) for k, v in vars(base).items() if k not in MADE}
-            own = {
-                k: v for k, v in own.items() if isinstance(v, types.FunctionType) or (k[:2] != "__" and _is_simple(v))
-            }
-            found.append(_hash(_name(base), *self.named(own, where)))
+            own = {k: _function_of(v) for k, v in vars(base).items() if k not in MADE and type(v) not in SLOTS}
+            if issubclass(base, enum.Enum):  # the rest is how Python makes one
+                own = {k: v for k, v in own.items() if isinstance(v, types.FunctionType)} | {
+                    m.name: m.value for m in base
+                }
+
+            # of what Python and other libraries keep in a class only what runs
+            kept = {k: v for k, v in own.items() if not (k[:2] == "__" or k == "_abc_impl" or inner and k[0] == "_")}
+            runs = {k: v for k, v in own.items() if isinstance(v, types.FunctionType)}
+            found.append(_hash(_name(base), *self.named(runs | kept, where)))
         return found
 
     def written(self, f: types.FunctionType, where: str) -> list[bytes]:
@@ -169,7 +176,9 @@ class _Walk:
             except ValueError:  # not yet
                 continue
             parts.append(_hash(name, self.digest(content, f"{where}.{name}")))
-        return parts if _is_installed(f.__globals__.get("__name__")) else parts + self.named(_globals_of(f), where)
+        if _is_installed(f.__globals__.get("__name__")):
+            return parts
+        return parts + self.named(_globals_of(f), where) + self.named(vars(f), where)
 
     def code(self, code: types.CodeType, where: str) -> bytes:
         """Instructions, constants and names; not where they are written."""
@@ -256,16 +265,11 @@ def _beside(x: Any) -> dict[str, Any]:
 
 def _function_of(x: Any) -> Any:
     """The function of what a class makes of one: a property, a static method."""
-    for name in ("fget", "func", "__func__", "__wrapped__"):
-        x = getattr(x, name, None) or x if not isinstance(x, types.FunctionType | type) else x
-    return x
-
-
-def _is_simple(x: Any) -> bool:
-    """Whether it is made of numbers, text and arrays alone."""
-    if isinstance(x, tuple | list):
-        return all(map(_is_simple, x))
-    return _plain(x) is not None
+    if isinstance(x, property):
+        return x.fget
+    if isinstance(x, staticmethod | classmethod):
+        return x.__func__
+    return x.func if isinstance(x, functools.cached_property) else x
 
 
 def _globals_of(f: types.FunctionType) -> dict[str, Any]:

@@ -1,14 +1,17 @@
 """The key of a job differs wherever its numbers may, and is the same in every process; or the job is refused."""
 
+import collections
 import copy
 import dataclasses
+import enum
 import functools
 import importlib
 import os
 import subprocess
 import sys
 import threading
-from typing import Any, NamedTuple
+import types
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -241,6 +244,48 @@ def test_globals_and_classes_that_a_policy_names(monkeypatch):
     assert used.late == 2 and key(used) == key(Plain(1.0)), "what is cached is no state"
     monkeypatch.setattr(Policy, "__call__", lambda self, state: -state.q)
     assert key(Policy(1.0)) != by_class
+
+
+def held_by_its_class(held):
+    class Holds:
+        value = held
+        _hidden: ClassVar = held
+
+        def __call__(self, state):
+            return state.q
+
+    return Holds()
+
+
+def with_attribute(held):
+    def f(state):
+        return f.gain * state.q  # pyright: ignore[reportFunctionMemberAccess]
+
+    f.gain = held  # pyright: ignore[reportFunctionMemberAccess]
+    return f
+
+
+def enumerated(gain):
+    Gains = enum.Enum("Gains", {"LOW": gain})
+    return lambda state: Gains["LOW"].value * state.q
+
+
+def test_what_a_class_or_a_function_holds():
+    """Objects of every kind in a class body, attributes of functions, members of enumerations, what makes defaults."""
+    values = {
+        "dict": lambda g: {"k": g},
+        "object": Plain,
+        "partial": lambda g: functools.partial(follows, gain=g),
+        "class": lambda g: type("Consts", (), {"k": g}),
+        "default": lambda g: collections.defaultdict(lambda: g),
+        "view": lambda g: types.MappingProxyType({"k": g}),
+    }
+    makers = {f"{name} in a class": lambda g, make=make: held_by_its_class(make(g)) for name, make in values.items()}
+    makers |= {"attribute": with_attribute, "enumeration": enumerated}
+    for name, make in makers.items():
+        assert key(make(1.0)) == key(make(1.0)) != key(make(2.0)), name
+    with pytest.raises(pbad.CheckpointError, match="lock"):
+        key(held_by_its_class(threading.Lock()))
 
 
 def test_what_meets_itself():

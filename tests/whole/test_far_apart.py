@@ -27,6 +27,21 @@ def rods_and_tops(dtype):
     return pbad.build_model([*tops, rod], gravity=(0, 0, 0), dtype=dtype)
 
 
+def test_a_speck_turns_and_falls():
+    """The determinant of its inertia, 1e-39 kg³ m⁶, is no number in single precision."""
+    joint = pbad.Joint("free", name="free")
+    m, L = 1e-6, 1e-3
+    speck = pbad.Body("speck", m, (0, 0, 0), m * L**2 * np.diag([0.1, 0.2, 0.25]), joints=[joint])
+    model = pbad.build_model([speck], dtype=np.float32)
+    state = pbad.make_state(model, v=[0, 0, 0, 3.0, -20.0, 5.0])
+    traj, info = pbad.rollout(model, state, n_steps=20, options=pbad.Options(dt=1e-3))
+    assert info.ok.all()
+    assert float(traj.q[-1, 2]) == pytest.approx(-9.81 * 0.02**2 / 2, rel=1e-4)
+    I = np.array([0.1, 0.2, 0.25])
+    spin = np.linalg.norm(np.asarray(traj.v[:, 3:]) * I, axis=1)
+    np.testing.assert_allclose(spin, np.linalg.norm([0.3, -4.0, 1.25]), rtol=1e-4)
+
+
 def test_trees_far_apart_turn_as_they_do_alone():
     model = rods_and_tops("float32")
     spins = np.array([[1.0, 2.0, 3.0], [-2.0, 0.1, 0.2]])
