@@ -400,17 +400,18 @@ def training(data: dict) -> list[str]:
     """A row for each way to train a task, its seeds side by side."""
     kinds: dict[tuple, list[dict]] = {}
     for r in data["rows"]:
-        kinds.setdefault((r["task"], r["trainer"], r.get("in", "here"), r.get("repeat", 1), r["env_steps"]), []).append(
-            r
-        )
+        how = [r.get(k, usual) for k, usual in (("in", "here"), ("repeat", 1), ("constraints", "spring"))]
+        kinds.setdefault((r["task"], r["trainer"], *how, r.get("scheme") or "", r["env_steps"]), []).append(r)
 
     def side_by_side(rows: list[dict], judge: str, name: str = "m_s") -> str:
         return ", ".join(figure(r[judge][name]) for r in rows if r.get(judge)) or "–"
 
     table = []
-    for (task, trainer, place, repeat, steps), rows in sorted(kinds.items()):
+    for (task, trainer, place, repeat, law, scheme, steps), rows in sorted(kinds.items()):
         own = ", ".join(figure(r["best_m_s"]) for r in rows) if "best_m_s" in rows[0] else side_by_side(rows, "judged")
-        where = "MuJoCo" if place == "MuJoCo" else f"{repeat} steps an action" if repeat > 1 else "one step an action"
+        where = f"{repeat} steps an action" if repeat > 1 else "one step an action"
+        where = where.replace("steps", f"steps of {scheme}") if scheme else where
+        where = "MuJoCo" if place == "MuJoCo" else f"{where}, MuJoCo's constraints" if law == "MuJoCo" else where
         parts = f"{sum(r['divided'] for r in rows)}" if "divided" in rows[0] else "–"
         spent = ", ".join(figure(r["cpu_s"]) for r in rows)
         fine, there = side_by_side(rows, "in_small_steps"), side_by_side(rows, "in_mujoco")

@@ -270,6 +270,9 @@ def plan(quick: bool) -> list[tuple]:
         ("ant", 500_000, 128),
         ("ant", 500_000, 128, 5),
         ("ant", 500_000, 128, 1, "PPO", "MuJoCo"),
+        ("half_cheetah", 250_000, 128, 2, "PPO", "here", "MuJoCo", "radau2"),
+        ("ant", 290_000, 128, 5, "PPO", "here", "MuJoCo", "radau1"),
+        ("barkour", 400_000, 128, 2, "PPO", "here", "MuJoCo", "radau1"),
     ]
     return [(task, seed, *size) for task, *size in runs for seed in range(3)]
 
@@ -278,6 +281,7 @@ def named(r: dict) -> str:
     """What a curve is of."""
     parts = f", {r['repeat']} steps an action" if r.get("repeat", 1) > 1 else ""
     place = ", in MuJoCo" if r.get("in") == "MuJoCo" else ""
+    place += ", MuJoCo's constraints" if r.get("constraints") == "MuJoCo" else ""
     return f"{r['trainer']}, seed {r['seed']}{parts}{place}, {r['cpu_s']:.0f} s of CPU"
 
 

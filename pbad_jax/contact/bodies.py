@@ -171,8 +171,10 @@ def _went_through(model: Model, gap: AxisGap, law: Material, at: Instant) -> jax
     # where the way goes in, and where it comes out
     sizes = jnp.linalg.norm(jnp.stack([moved[:, 0] - moved[:, 2], moved[:, 1], moved[:, 3]]), axis=-1)
     way = crossing(lambda t: nearest(t)[0] - gap.reach, jnp.sum(sizes, axis=0))
-    n_in, n_out = (nearest(t)[1][:, 0] for t in (way.enters, way.leaves))
-    other = on_another_side(way, n_in, n_out, jnp.min(gap.radius, axis=-1))
+    g_in, g_out = (nearest(t)[1] for t in (way.enters, way.leaves))
+    n_in, n_out = g_in[:, 0], g_out[:, 0]
+    nearer = -at.dt * jnp.sum(g_in * points_of(gap, at.start.V), axis=(1, 2))
+    other = on_another_side(way, n_in, n_out, jnp.min(gap.radius, axis=-1), nearer)
 
     # what the forces have given; what lies in one another
     d, n, _ = nearest(jnp.ones_like(way.leaves))

@@ -4,8 +4,9 @@ A contact knows only the ends of a step. Between them its points are taken to go
 
 * Does the way come out of another side than it went in? The normals are compared where it first and where it last
   touches: opposite sides are more than a right angle apart. Two sides of an edge are less, and any graze may cut one;
-  they count where a sphere has been inside by half its radius. Conservative advancement finds both places (Mirtich
-  1996): as long as a distance is left, that much of the way is free.
+  they count where a sphere has been inside by half its radius. What comes nearer by more than that in the step has
+  a blow, whose direction is that of its first touch: there 20° are another side. Conservative advancement finds both
+  places (Mirtich 1996): as long as a distance is left, that much of the way is free.
 * Where the normal has turned, has the force added energy? For the whole step it acts along its normal at the end. So
   F · ΔP + ΔU is at most zero where the potential U is convex along the way, as on a plane, and more where the force
   pushes out of a side by which nothing came in. Forces of the order of a weight are let be: what rolls over an edge of
@@ -64,14 +65,18 @@ def crossing(clear: Callable[[jax.Array], jax.Array], length: jax.Array) -> Cros
     return Crossing(a + inset, b - inset, jnp.where(a < b, -clear(0.5 * (a + b)), -1.0))
 
 
-def on_another_side(way: Crossing, n_in: jax.Array, n_out: jax.Array, radius: jax.Array) -> jax.Array:
+def on_another_side(
+    way: Crossing, n_in: jax.Array, n_out: jax.Array, radius: jax.Array, nearer: jax.Array
+) -> jax.Array:
     """Whether a way leaves by another side than it enters, () bool.
 
     Args:
-        n_in, n_out: (c,3) normals of any length. radius: (c,) m, of what is on the way, 0 for a point.
+        n_in, n_out: (c,3) normals of any length. radius: (c,) m, of what is on the way, 0 for a point. nearer: (c,) m,
+            by how much it would come nearer in the step by its velocity at the start, along n_in.
     """
-    turn = _cosine(n_in, n_out)
-    other = (turn < OPPOSITE) | ((turn < EDGE) & (radius > 0) & (way.depth > DEEP * radius))
+    turn, ball = _cosine(n_in, n_out), radius > 0
+    blow = (turn < TURNED) & ball & (nearer > DEEP * radius)
+    other = (turn < OPPOSITE) | ((turn < EDGE) & ball & (way.depth > DEEP * radius)) | blow
     return jnp.any((way.depth > 0) & other)
 
 

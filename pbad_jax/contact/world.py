@@ -136,7 +136,8 @@ class Contact:
         n_in, n_out = (jax.vmap(jax.grad(self.surface.distance))(on_way(t)) for t in (way.enters, way.leaves))
         inside, n = [self.radius - d for d, _ in ends], ends[1][1]
         gains = gains_energy(self._law, model, at, n_in, n, inside, small_sum(n * moved))
-        return on_another_side(way, n_in, n_out, self.radius) | gains | sinks
+        nearer = -at.dt * small_sum(n_in * place(at.start.V, self.links, self.u))
+        return on_another_side(way, n_in, n_out, self.radius, nearer) | gains | sinks
 
     def _sinks(self, model: Model, at: Instant) -> jax.Array:
         """Whether a body goes under and nothing slows it, or lies there: it is pressed on by more than it can carry.

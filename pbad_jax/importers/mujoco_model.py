@@ -192,6 +192,8 @@ def _unsupported(m, names: Names, switches: set[str]) -> list[str]:
     out += mujoco_contact.moved_from_outside(m, names.body, "contact" in switches)
     held = [j for j in range(m.njnt) if m.jnt_actgravcomp[j] and m.jnt_actfrclimited[j] and np.any(m.body_gravcomp)]
     out += [refused("gravity compensation", f" through joint {names.joint[j]!r} with a force range") for j in held]
+    if not m.nu and np.any(m.body_gravcomp > 0) and m.jnt_actgravcomp.any() and not m.jnt_actgravcomp.all():
+        out.append(refused("gravity compensation", " through joints without an actuator, and others"))
     bent = np.flatnonzero(poly(m, "jnt_stiffnesspoly", m.njnt).any(axis=1) & (m.jnt_type <= BALL))
     out += [refused("polynomial stiffness", f" of joint {names.joint[j]!r}") for j in bent]
     if count_of(m, "nplastic", 0):
@@ -206,7 +208,7 @@ def _passive(m, names: Names, switches: set[str]) -> list[Maker]:
     """Gravity compensation, polynomial springs and dampers."""
     out: list[Maker] = []
     share = {names.body[b]: float(m.body_gravcomp[b]) for b in range(1, m.nbody) if m.body_gravcomp[b]}
-    if share and not {"spring", "damper"} <= switches:  # MuJoCo's way of switching it off
+    if share and not _without_gravcomp(m) and not {"spring", "damper"} <= switches:  # MuJoCo's way of switching it off
         out.append(functools.partial(gravity_compensation, share=share))
     k = poly(m, "jnt_stiffnesspoly", m.njnt) * ((m.jnt_type > BALL) & ("spring" not in switches))[:, None]
     d = poly(m, "dof_dampingpoly", m.nv)[m.jnt_dofadr] * float("damper" not in switches)
@@ -216,6 +218,17 @@ def _passive(m, names: Names, switches: set[str]) -> list[Maker]:
         how = {"stiffness": k[which], "damping": d[which], "rest": rest}
         out.append(functools.partial(joint_polynomial, joints=joints, **how))
     return out
+
+
+def _without_gravcomp(m) -> str:
+    """Why MuJoCo compensates no gravity, although a body asks for it; empty if it does.
+
+    It does where one share is above 0, and through the joints whose actuators are to do it where there is an actuator.
+    """
+    through = m.jnt_actgravcomp.astype(bool)
+    if not np.any(m.body_gravcomp) or np.all(m.body_gravcomp <= 0):
+        return "none above 0" if np.any(m.body_gravcomp) else ""
+    return "through joints without an actuator" if not m.nu and through.all() else ""
 
 
 def _keyframes(m, names: Names, actuators: list[int], has_control: Sequence[bool]) -> dict[str, Keyframe]:
@@ -233,6 +246,8 @@ def _inactive(m, switches: set[str]) -> list[str]:
     """What is known, but exerts no force."""
     count = m.neq - int(np.sum(m.eq_active0))
     out = [idle("equality constraints that start inactive", f" ({count})")] if count else []
+    why = _without_gravcomp(m)
+    out += [idle("gravity compensation", f" ({why})")] if why else []
     if "contact" in switches:
         return out
     if m.opt.enableflags & int(mujoco_module().mjtEnableBit.mjENBL_OVERRIDE):

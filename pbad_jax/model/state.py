@@ -12,7 +12,7 @@ from pbad_jax.checks import unit_quaternion
 from pbad_jax.errors import StateError, Status
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.model import joints
-from pbad_jax.model.model import Model, Topology, check_arrays, check_model
+from pbad_jax.model.model import Model, Topology, check_arrays, check_model, is_number
 
 
 @jax.tree_util.register_dataclass
@@ -290,9 +290,11 @@ def check_state(model: Model, state: State, name: str = "state", *, lanes: bool 
         )
 
     # arrays of the model's sizes and dtype, each with as many lanes as q
-    count = state.q.shape[0] if lanes and state.q.ndim == 2 else 0
+    count = state.q.shape[0] if lanes and getattr(state.q, "ndim", 0) == 2 else 0
     parts = [("q", state.q, model.nq), ("v", state.v, model.nv)]
     parts += [] if state.activation is None else [("activation", state.activation, model.na)]
+    past = (("history", model.nq), ("history_q", model.nq), ("history_v", model.nv))
+    parts += [(key, getattr(state, key), size) for key, size in past]
     for key, x, size in parts:
         if not isinstance(x, jax.Array | np.ndarray):
             raise StateError(f"{name}.{key} is {type(x).__name__} {x!r:.60}; wanted an array: make it with make_state")
@@ -301,6 +303,13 @@ def check_state(model: Model, state: State, name: str = "state", *, lanes: bool 
             raise StateError(f"{name}.{key} has shape {x.shape}; wanted {wanted}: {_shape_hint(x, size, lanes)}")
         if x.dtype != model.dtype:
             raise StateError(f"{name}.{key} is {x.dtype} but the model is {model.dtype}: make_state casts to it")
+
+    # one number of each of the rest
+    for key in ("time", "time_rest", "history_span", "has_history", "status"):
+        x, wanted = getattr(state, key), (count,) if lanes else ()
+        if not is_number(x) or np.shape(x) != wanted:
+            given = f"has shape {np.shape(x)}" if is_number(x) else f"is {type(x).__name__} {x!r:.60}"
+            raise StateError(f"{name}.{key} {given}; wanted {wanted or 'one number'}: make it with make_state")
 
     # one lane under vmap: not on a mesh whose axes are Explicit
     if not lanes:

@@ -698,6 +698,23 @@ def test_an_end_of_a_tendon_and_a_coupling_hold():
     assert traj.q[-1].mean() == pytest.approx(1.5, rel=0.02)
 
 
+@pytest.mark.parametrize(("share", "joint", "acts"), [
+    ("0.5", "", True), ("-1", "", False), ("0.5", 'actuatorgravcomp="true"', False),
+])  # fmt: skip
+def test_gravity_is_compensated_where_mujoco_does(share, joint, acts):
+    """Not where no share is above 0, nor through joints that are to do it by actuators and have none; it is named."""
+    body = f'<body name="b" gravcomp="{share}"><joint axis="0 1 0" {joint}/><geom size="0.1" pos="0.3 0 0"/></body>'
+    text = f"<mujoco><worldbody>{body}</worldbody></mujoco>"
+    m = mujoco.MjModel.from_xml_string(text)
+    d = mujoco.MjData(m)
+    mujoco.mj_forward(m, d)
+    model = pbad.load(text)
+    ours = pbad.newton_euler.acceleration(model, pbad.make_state(model))
+    np.testing.assert_allclose(ours, d.qacc, rtol=1e-5)
+    named = any("gravity compensation" in x for x in model.topology.inactive)
+    assert named != acts
+
+
 DRONE = """<mujoco><compiler angle="radian"/><option gravity="0.3 -1 -8"/><worldbody>
   <site name="hook" pos="0.5 0 2"/>
   <body name="drone" pos="0 0 1" gravcomp="0.6"><freejoint name="float"/>

@@ -130,6 +130,33 @@ def test_so_do_steps(made):
                 pytest.fail(f"a step takes a {which} that is {what}")
 
 
+WRONG = {
+    "time": (jnp.zeros(3), "x"), "time_rest": (None,), "history": (jnp.zeros(7), [0.0, 0.0]),
+    "history_v": (jnp.zeros(1),),
+    "has_history": (jnp.zeros(3, bool),), "history_span": ("0.1",), "status": (jnp.zeros(3, jnp.int8),),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_every_part_of_a_state_is_looked_at(name):
+    """By steps, rollouts, derivatives and energies alike; JAX's own errors came of them, or answers."""
+    how = pbad.Options(dt=0.01)
+    for x in WRONG[name]:
+        state = dataclasses.replace(STATE, **{name: x})
+        for ask in (
+            lambda s: pbad.make_step(how)(MODEL, s),
+            lambda s: pbad.rollout(MODEL, s, n_steps=1, options=how),
+            lambda s: pbad.linearize(MODEL, s, None, how),
+            lambda s: pbad.potential_energy(MODEL, s),
+        ):
+            with pytest.raises(pbad.StateError, match=f"state.{name} "):
+                ask(state)
+        with pytest.raises(pbad.StateError, match=f"{name} "):
+            pbad.rollout_batch(MODEL, dataclasses.replace(MANY, **{name: x}), n_steps=1, options=how)
+    with pytest.raises(pbad.StateError, match="q is list"):
+        pbad.rollout_batch(MODEL, dataclasses.replace(MANY, q=[[0.0, 0.0]] * 2), n_steps=1, options=how)
+
+
 def test_under_vmap_one_is_one_and_inside_jit_too():
     """Checks are of shapes, so they hold where values are not known."""
     energies = jax.vmap(lambda s: pbad.kinetic_energy(MODEL, s))(MANY)
