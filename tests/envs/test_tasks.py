@@ -309,3 +309,13 @@ def test_without_gymnasium(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(pbad.TaskError, match=r'pip install "pbad_jax\[models,rl\]"'):
         pbad.envs.make("ant")
+
+
+def test_constraints_of_its_file():
+    """As `load` makes them: contact and limits by MuJoCo's own law, or springs."""
+    ends = {how: pbad.envs.make("ant", constraints=how).task.model for how in ("spring", "MuJoCo")}
+    for how, model in ends.items():
+        touch = next(f for f in model.forces if isinstance(f, pbad.forces.Contact))
+        assert (touch.end is not None) == touch.pyramid == (how == "MuJoCo")
+    with pytest.raises(pbad.OptionError, match="constraints='soft'"):
+        pbad.envs.make("ant", constraints="soft")

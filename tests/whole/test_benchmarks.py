@@ -8,7 +8,12 @@ import re
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+
+import pbad_jax as pbad
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"
@@ -26,6 +31,7 @@ HELPERS = {
     "common",
     "compare",
     "environment_rivals",
+    "in_mujoco",
     "mujoco_lanes",
     "readme_table",
     "remotes",
@@ -130,6 +136,24 @@ def test_every_script_is_in_the_plan_and_in_the_table():
 
 def test_the_plan_takes_about_an_hour():
     assert sum(s.minutes for s in suite.SCRIPTS) < 66
+
+
+def test_a_policy_is_judged_in_mujoco(monkeypatch):
+    """A half-cheetah that does nothing: as fast, and as rewarded, as MuJoCo's own steps say."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    judge, training, mujoco = map(importlib.import_module, ("in_mujoco", "training", "mujoco"))
+    task, (text, _) = pbad.envs.make("half_cheetah").task, training.mujoco_file("half_cheetah")
+    m = mujoco.MjModel.from_xml_string(text)
+    found = judge.judged(task, m, lambda obs: jnp.zeros(6), 3, 2, episodes=2)
+    speeds = []
+    for k in range(2):
+        state = task.start(task.model, jax.random.split(jax.random.key(3000 + k))[0])
+        d = mujoco.MjData(m)
+        d.qpos[:], d.qvel[:], m.opt.timestep = state.q, state.v, 0.005
+        mujoco.mj_step(m, d, 30)
+        speeds.append((d.qpos[0] - float(state.q[0])) / 0.15)
+    assert found["m_s"] == pytest.approx(np.mean(speeds), rel=1e-5) == pytest.approx(found["reward"], rel=1e-5)
+    assert found["steps"] == 3
 
 
 def test_the_tables_say_what_the_results_say():
