@@ -81,13 +81,13 @@ class _Walk:
         if isinstance(x, enum.Enum):
             return f"{_name(type(x))}.{x.name}", [self.digest(x.value, where)]
 
-        # containers by their entries, in no order where they have none
+        # containers by their entries, in their order but for sets
         if isinstance(x, list | tuple):
             return f"list {_name(type(x))}", [*self.all(x, where), *self.kind(x, where)]
         if isinstance(x, dict | types.MappingProxyType):
             items = [(self.digest(k, where), self.digest(v, f"{where}[{k!r:.30}]")) for k, v in x.items()]
             own = self.digest(getattr(x, "default_factory", None), where)
-            return f"dict {_name(type(x))}", [own, *sorted(_hash(*item) for item in items), *self.kind(x, where)]
+            return f"dict {_name(type(x))}", [own, *(_hash(*item) for item in items), *self.kind(x, where)]
         if isinstance(x, set | frozenset):
             return "set", [*sorted(self.all(x, where)), *self.kind(x, where)]
 

@@ -231,6 +231,7 @@ def test_policies():
     assert len(set(found.values())) == len(found), found
     for again in (lambda: closed_over(1.0), lambda: Policy(1.0), lambda: Plain(1.0), lambda: jax.jit(closed_over(1.0))):
         assert key(again()) == key(again())
+    assert key({"a": 1, "b": 2}) != key({"b": 2, "a": 1}) and key({1, 2}) == key({2, 1})
     assert key(1.0) != key(1) != key(True) and key((1, 2)) != key([1, 2]) and key(("ab",)) != key(("a", "b"))
 
 
