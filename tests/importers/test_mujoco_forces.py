@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import re
-import time
 from typing import Any
 
 import jax
@@ -598,16 +597,17 @@ def test_info_lists_the_forces(capsys, tmp_path):
     ]
 
 
-def test_many_connections_are_read_soon():
+def test_many_connections_are_read_soon(monkeypatch):
     """The poses of all bodies were computed anew, operation by operation, three times for each of them."""
+    calls, usual = [], transforms.transforms
+    monkeypatch.setattr(transforms, "transforms", lambda *given: calls.append(1) or usual(*given))
     n = 200
     geom = '<geom type="sphere" size=".1"/>'
     bodies = [f'<body name="b{i}" pos="{i} 0 0"><joint type="hinge" axis="0 1 0"/>{geom}</body>' for i in range(n + 1)]
     ties = [f'<connect body1="b{i}" body2="b{i + 1}" anchor="0.5 0 0"/>' for i in range(n)]
     text = f"<worldbody>{''.join(bodies)}</worldbody><equality>{''.join(ties)}</equality>"
-    began = time.process_time()
     model = pbad.load(f"<mujoco>{text}</mujoco>")
-    assert time.process_time() - began < 4
+    assert len(calls) <= 3  # while it is traced
     assert len(of_kind(model, forces.Attachment)) == n
 
 
