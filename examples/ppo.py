@@ -1,5 +1,7 @@
 """PPO on any environment: python examples/ppo.py spider --steps 1000000 [--html FILE] [--lanes 128] [--repeat 1]
 
+For MuJoCo: `python examples/ppo.py ant --constraints MuJoCo --repeat 5 --scheme radau1` (docs/environments.md).
+
 Or on a Task of your own, `python examples/ppo.py mine.py:stand`, where stand() gives it. `--set discount=0.99 spread=1`
 turns any number of `Settings`: what has to be planned over seconds, as a swing-up, wants to look farther ahead.
 
@@ -283,6 +285,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--lanes", type=int, default=Settings.lanes)
     parser.add_argument("--repeat", type=int, default=1, help="steps of the simulation in a control step")
+    parser.add_argument("--scheme", help="of these steps; default the task's")
+    parser.add_argument("--constraints", choices=("spring", "MuJoCo"), help="of the task's file, see pbad.load")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--policy-gradient", action="store_true")
     parser.add_argument("--set", nargs="+", type=setting, default=[], metavar="NAME=NUMBER", help="of Settings")
@@ -291,7 +295,8 @@ def main() -> None:
     jax.config.update("jax_num_cpu_devices", os.cpu_count())  # each core steps its share of the lanes
     method = POLICY_GRADIENT if a.policy_gradient else {}
     s = Settings(**{"lanes": a.lanes, "repeat": a.repeat, **method, **dict(a.set)})
-    env, key, began = environment(task_of(a.task), s), jax.random.key(a.seed), time.process_time()
+    law = {} if a.constraints is None else {"constraints": a.constraints}
+    env, key, began = environment(task_of(a.task), s, a.scheme, **law), jax.random.key(a.seed), time.process_time()
     learner, size = begun(env, s, a.seed), s.lanes * s.length
     for k in range(max(1, round(a.steps / size))):
         learner, row = update(env, s, learner, jax.random.fold_in(key, k))
