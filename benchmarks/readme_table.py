@@ -421,7 +421,8 @@ def training(data: dict) -> list[str]:
     head = ["task", "trainer", "trained in", "control steps", "CPU s", "m/s", "in five steps an action", "in MuJoCo"]
     head += ["steps of 200 there", "failed", "in parts"]
     said = "Seeds side by side, as many as were run, without noise, from fresh starts. "
-    said += "One thread, float32, 128 lanes of PPO and the policy gradient; compiling is left out."
+    said += "One thread, float32, 128 lanes of PPO and the policy gradient; compiling is left out. "
+    said += "In MuJoCo: 16 episodes, by `in_mujoco.py`; the older rows, with springs, in gymnasium's environment."
     return [*markdown(head, table, 3), "", said]
 
 

@@ -152,7 +152,8 @@ def test_a_policy_is_judged_in_mujoco(monkeypatch):
         d.qpos[:], d.qvel[:], m.opt.timestep = state.q, state.v, 0.005
         mujoco.mj_step(m, d, 30)
         speeds.append((d.qpos[0] - float(state.q[0])) / 0.15)
-    assert found["m_s"] == pytest.approx(np.mean(speeds), rel=1e-5) == pytest.approx(found["reward"], rel=1e-5)
+    assert found["m_s"] == pytest.approx(np.mean(speeds), rel=1e-5)
+    assert found["reward"] == pytest.approx(found["m_s"], rel=1e-5)  # no effort is paid for
     assert found["steps"] == 3
 
 
