@@ -16,9 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.contact.gap import Place, links_of, points_of, unit
-from pbad_jax.contact.law import (
-    below,
-)
+from pbad_jax.contact.law import below
 from pbad_jax.geometry import axes
 from pbad_jax.geometry.surfaces import safe_norm
 from pbad_jax.laws.instant import Instant

@@ -173,7 +173,8 @@ def _went_through(model: Model, gap: AxisGap, law: Material, at: Instant) -> jax
     way = crossing(lambda t: nearest(t)[0] - gap.reach, jnp.sum(sizes, axis=0))
     g_in, g_out = (nearest(t)[1] for t in (way.enters, way.leaves))
     n_in, n_out = g_in[:, 0], g_out[:, 0]
-    nearer = -at.dt * jnp.sum(g_in * points_of(gap, at.start.V), axis=(1, 2))
+    moving = points_of(gap, at.start.V)
+    nearer = -at.dt * jnp.sum(g_in * moving, axis=(1, 2))
     other = on_another_side(way, n_in, n_out, jnp.min(gap.radius, axis=-1), nearer)
 
     # what the forces have given; what lies in one another
@@ -183,7 +184,7 @@ def _went_through(model: Model, gap: AxisGap, law: Material, at: Instant) -> jax
     d_0, n_0, _ = nearest(jnp.zeros_like(d))
     inside = [gap.reach - x for x in (d_0, side * d)]
     gains = gains_energy(law, model, at, n_in, side[:, None] * n[:, 0], inside, along)
-    rate = -jnp.sum(n_0 * points_of(gap, at.start.V), axis=(1, 2))
+    rate = -jnp.sum(n_0 * moving, axis=(1, 2))
     assert law.room is not None
     lies = (inside[1] > law.room) & rests(law.width, inside, rate, at.dt)
     return other | gains | jnp.any(lies)

@@ -18,9 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.contact.gap import Place, links_of, points_of
-from pbad_jax.contact.law import (
-    below,
-)
+from pbad_jax.contact.law import below
 from pbad_jax.laws.instant import Instant
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.small import matvec, small_sum, transpose

@@ -45,8 +45,8 @@ class PDDrive:
     force_limit: jax.Array  # (k,) N or N m, inf = unlimited
     q_index: tuple[int, ...] = dataclasses.field(metadata=STATIC)  # of the target in q
     v_index: tuple[int, ...] = dataclasses.field(metadata=STATIC)  # of the degrees of freedom in v
-    even: bool = dataclasses.field(default=False, metadata=STATIC)  # whether balls have the same gain about each axis,
-    # and no limit: then their torque has a potential
+    # whether balls have the same gain about each axis, and no limit: then their torque has a potential
+    even: bool = dataclasses.field(default=False, metadata=STATIC)
     couples_joints: ClassVar[bool] = False  # its matrices are blocks of the balls
 
     def load(self, model: Model, at: Instant) -> Load:
@@ -67,12 +67,12 @@ class PDDrive:
     def held_potential(self, model: Model, at: Instant) -> jax.Array | None:
         """Σ ∫ clip(kp d) dd, J; None where the gains of a ball are not `even`, inf where they are not any more."""
         qi, vi = np.array(self.q_index), np.array(self.v_index)
-        if not self.even:
+        balls = [np.flatnonzero(np.isin(vi, own)) for own in tree(model.topology).ball_v if np.isin(own, vi).any()]
+        if balls and not self.even:
             return None
         d = difference(model, model.q0.at[qi].set(self.target), at.q)[vi]
         f = jnp.clip(self.kp * d, -self.force_limit, self.force_limit)
         stored = jnp.sum(f * (d - 0.5 * f / jnp.where(self.kp == 0, 1.0, self.kp)))
-        balls = [np.flatnonzero(np.isin(vi, own)) for own in tree(model.topology).ball_v if np.isin(own, vi).any()]
         uneven = [jnp.any((self.kp[i] != self.kp[i[0]]) | jnp.isfinite(self.force_limit[i])) for i in balls]
         return jnp.where(jnp.any(jnp.stack(uneven)), jnp.inf, stored) if uneven else stored
 
