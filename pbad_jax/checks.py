@@ -1,5 +1,6 @@
 """What every checked input goes through: numbers, vectors, ranges; one clear error each."""
 
+import difflib
 import math
 import numbers
 from collections.abc import Callable, Iterable
@@ -126,9 +127,15 @@ def integer(x, what: str, least: int, error: type[Exception] = OptionError) -> i
 
 def one_of(x, allowed: tuple[str, ...], what: str, error: type[Exception] = ModelError) -> str:
     """x, one of the words."""
-    if x not in allowed:
-        raise error(f"{what} is {x!r}; choose one of {', '.join(map(repr, allowed))}")
+    if not isinstance(x, str) or x not in allowed:
+        raise error(f"{what} is {x!r:.60}; choose one of {', '.join(map(repr, allowed))}.{did_you_mean(x, allowed)}")
     return x
+
+
+def did_you_mean(x, known: Iterable[str]) -> str:
+    """`" Did you mean 'radau1'?"`, or nothing."""
+    near = difflib.get_close_matches(str(x), known, 1, cutoff=0.4)
+    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def known(name, names, what: str) -> int:

@@ -269,8 +269,10 @@ def geom_contact(
         margin: () or (c,) m, at which they begin to touch. max_contacts: pairs at a time; None: all.
     """
     checks.one_of(at, ("step", "stages"), "at of body_contact")
+    # each shape as a segment with a radius
     rods = {g: _rod(model, g) for g in sorted({g for pair in geoms for g in pair})}
     both = [(rods[i], rods[j]) for i, j in geoms]
+    # numbers of every pair
     mass = lighter_masses(model, [(a.link, b.link) for a, b in both])
     mu = [max(a.friction, b.friction) for a, b in both] if friction is None else friction
     numbers = parameters("body_contact", mass, tau, mu, stiffness, smoothing, damping, stick_speed, unit)

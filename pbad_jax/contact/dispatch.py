@@ -93,6 +93,7 @@ def geoms_in_contact(
     """
     if not isinstance(max_contacts, int) or isinstance(max_contacts, bool) or max_contacts < 1:
         raise ModelError(f"max_contacts of contact is {max_contacts!r}; it must be an integer ≥ 1")
+    # round shapes have axes, others planes; a sphere meets a shape in one place, two shapes in several
     kinds, one = model.topology.geom_types, np.ones(len(geoms))
     round_ = np.array([[kinds[g] in ROUND for g in pair] for pair in geoms]).all(axis=1)
     with_sphere = np.array(["sphere" in (kinds[i], kinds[j]) for i, j in geoms]) & ~round_
@@ -101,6 +102,7 @@ def geoms_in_contact(
         k = np.flatnonzero(some)
         if not k.size:
             continue
+        # the numbers of these pairs
         own = [geoms[int(x)] for x in k]
         mu = None if friction is None else (friction * one)[k]
         same = {"margin": (margin * one)[k], "max_contacts": max_contacts, **how}

@@ -53,16 +53,19 @@ def _tilted(
     A: Convex, B: Convex, R: jax.Array, t: jax.Array, middle: convex.Meeting, way
 ) -> tuple[jax.Array, jax.Array]:
     """Where they are nearest when A is tilted about the middle to one of four sides: in A, and in B."""
+    # an axis across the normal, one of several round it
     n = middle.normal
     e = jnp.asarray(np.eye(3), n.dtype)[jnp.argmin(jnp.abs(jax.lax.stop_gradient(n)))]
     side = jnp.cross(n, e)
     side = side / jnp.sqrt(small_sum(side * side))
     angle = TURN + 0.5 * np.pi * way
     about = jnp.cos(angle) * side + jnp.sin(angle) * jnp.cross(n, side)
+    # turn B a little about it, its foot on A held
     Q = rotations.rotation(jnp.concatenate([jnp.ones(1, n.dtype), np.tan(TILT / 2) * about]))
     m = -matvec(R.T, n)
     below = -n * small_sum(m * (convex.corner(A, m) + convex.rounding(A, m)))  # from the centre of A to its foot
     R, t = matmul(Q, R), t + below - matvec(Q, below)
+    # where the two meet then
     far = convex.away(A, B, R, t, n)
     none, moved = jnp.zeros_like(far), far * n
     A_, B_, R_, t_, moved_, n_ = jax.lax.stop_gradient((A, B, R, t, moved, n))

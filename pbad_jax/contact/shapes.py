@@ -119,12 +119,14 @@ class ShapeContact:
     def near(self, model: Model, start: Start) -> Planes:
         """The planes of the nearest pairs at the start of a step."""
         del model
+        # the pairs whose bounding balls are nearest, and where each of them may touch
         pair = jnp.arange(len(self.pairs))
         if self._taken < len(self.pairs):
             bounds = self.margin - self._bounds(start.T)
             pair = jax.lax.top_k(jax.lax.stop_gradient(bounds), self._taken)[1]
         A, B, R, t = self._both(start.T, pair)
         found = jax.vmap(functools.partial(places_of, places=self.places))(A, B, R, t)
+        # the plane as moving points: one on each shape, and the normal, in frames of their links
         g = jnp.asarray(np.array(self.pairs))[pair]  # (m,2)
         links = jnp.asarray(np.array(self.links))[g]
         F_a, F_b = (self.frame[g[:, k], None] for k in range(2))
@@ -135,9 +137,11 @@ class ShapeContact:
         ]
         u = jnp.stack([x[..., 0] for x in u], axis=2)  # (m,places,3,3)
         u = jnp.concatenate([u, jnp.stack([ones, ones, 0 * ones], axis=2)], axis=-1)
+        # margins; shapes that are held together have any room
         reach, room, through = (x + self.margin[pair][:, None] for x in (found.reach, found.room, found.through))
         held = self._held(pair)[:, None]
         room, through = jnp.where(held, jnp.inf, room), jnp.where(held, jnp.inf, through)
+        # one row a place, the deepest first where not all have a slot
         along = jnp.broadcast_to(links[:, None, [0, 1, 1]], (*u.shape[:2], 3))
         flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
         gap = PlaneGap(*map(flat, (along, u, reach)))
@@ -274,12 +278,14 @@ def convex_contact(
         places: 1 for pairs with a sphere, else CORNERS. margin: () or (c,) m. turning: (2,) or (c,2) m. The others
             as in `contact_between`.
     """
+    # each shape once, and the flatter one of a pair first: its planes are asked
     t = model.topology
     pairs = [(i, j) if flatter(t.geom_types[j], t.geom_types[i]) else (j, i) for i, j in geoms]
     used = sorted({g for pair in pairs for g in pair})
     shapes = convex_shapes(model, used)
     at = {g: k for k, g in enumerate(used)}
     numbered = tuple((at[i], at[j]) for i, j in pairs)
+    # numbers of every pair: what it weighs, how it gives way, how it rubs
     mass = lighter_masses(model, [(shapes.links[a], shapes.links[b]) for a, b in numbered])
     slip = model.geometry.friction[:, 0]
     mu = [max(slip[i], slip[j]) for i, j in pairs] if friction is None else friction

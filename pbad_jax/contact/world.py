@@ -244,12 +244,14 @@ def contact(
         >>> bool(pbad.contact_forces(touching, pbad.make_state(touching))[0, 5] > 0)  # N, upwards
         True
     """
+    # what touches what
     check_model(model)
     if surface is not None and not callable(getattr(surface, "distance", None)):
         raise ModelError(f"surface of contact is {surface!r:.60}; it has no distance(P). Make one, as by half_space()")
     points = contact_points(model) if points is None else points
     checks.one_of(at, ("step", "stages"), "at of contact")
     check_points(model, points)
+    # how stiff: a point may have to carry its whole tree, and some of the heaviest one
     trees = tree_masses(model)
     mass = borne(trees, trees.max())[np.asarray(points.links)]
     tau = checks.above_zero(time_constant, "time_constant of contact")

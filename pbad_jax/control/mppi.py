@@ -44,7 +44,7 @@ def mppi(
     temperature: float = 0.3,
     params: Params | None = None,
     tile: int | None = None,
-    schedule: str = "auto",
+    schedule: str = "iteration",
 ) -> Sampled:
     """A better plan of T control steps from `state`.
 

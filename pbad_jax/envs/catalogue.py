@@ -1,11 +1,11 @@
 """Environments by name."""
 
-import difflib
 from collections.abc import Callable
 from typing import Any
 
 import jax
 
+from pbad_jax.checks import did_you_mean
 from pbad_jax.envs import classic, locomotion, paper, quadruped
 from pbad_jax.envs.env import Env
 from pbad_jax.envs.episode import Rules
@@ -67,9 +67,8 @@ def _found(task: Any, more: dict[str, Any]) -> Task:
             raise TaskError(f"make: {', '.join(more)} given for a Task of your own; make the task with it")
         return task
     if task not in TASKS:
-        near = difflib.get_close_matches(str(task), TASKS, 1, cutoff=0.4)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise TaskError(f"there is no environment {task!r:.60}; there are {', '.join(map(repr, TASKS))}.{hint}")
+        there = ", ".join(map(repr, TASKS))
+        raise TaskError(f"there is no environment {task!r:.60}; there are {there}.{did_you_mean(task, TASKS)}")
     try:
         return TASKS[task](**more)
     except TypeError as e:

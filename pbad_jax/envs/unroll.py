@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pbad_jax.checks import integer
+from pbad_jax.checks import integer, one_of
 from pbad_jax.envs import episode
 from pbad_jax.envs.env import Env, axes_of
 from pbad_jax.envs.state import EnvState, Params
 from pbad_jax.errors import OptionError, TaskError
 from pbad_jax.math import loops
 from pbad_jax.rollouts import interleaved
-from pbad_jax.rollouts.batch import schedule_of, width_of
+from pbad_jax.rollouts.batch import SCHEDULES, width_of
 from pbad_jax.rollouts.devices import on_each_device, placed, share_of
 from pbad_jax.rollouts.lane import Callbacks, Ended
 from pbad_jax.step.options import scheme_of, without_dt
@@ -74,7 +74,7 @@ def unroll(
     params: Params | None = None,
     population: bool = False,
     tile: int | None = None,
-    schedule: str = "auto",
+    schedule: str = "iteration",
 ) -> tuple[EnvState, Rows]:
     """`length` control steps of many lanes under a policy.
 
@@ -94,8 +94,7 @@ def unroll(
         params: one for all lanes, or of any array one for each, `jax.vmap(env.randomise)(keys)`.
         population: every lane has policy_params of its own: all arrays have a leading axis of lanes.
         tile: lanes side by side; see `rollout_batch`.
-        schedule: "iteration", as above; "step": `vmap` and `scan` of `env.step`, which reverse mode goes through;
-            "auto": by iterations.
+        schedule: "iteration", as above; "step": `vmap` and `scan` of `env.step`, which reverse mode goes through.
 
     Returns:
         The state to go on from, and Transitions (lanes, length, ...).
@@ -118,7 +117,7 @@ def unroll(
     params = env.checked(params, lanes)
 
     # how lanes share the machine
-    by = schedule_of(schedule)
+    by = one_of(schedule, SCHEDULES, "schedule", OptionError)
     model = env.task.model
     share = share_of(state.sim.q, "state.sim.q")
     width = width_of(tile, lanes // (1 if share is None else share.devices), scheme_of(options).m * model.nv)

@@ -137,6 +137,7 @@ def contact_points(model: Model, *, geoms: list[int] | None = None, mesh_points:
     check_model(model)
     if not isinstance(mesh_points, int) or mesh_points < 4:
         raise ModelError(f"mesh_points is {mesh_points!r}; it must be an integer ≥ 4")
+    # shape by shape, in the frames of their links
     t, g = model.topology, model.geometry
     links, where, radius, mu, names = [], [], [], [], []
     touching = [i for i, touches in enumerate(t.geom_touches) if touches]

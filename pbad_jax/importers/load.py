@@ -116,6 +116,7 @@ def load(
         raise OptionError(f"body_contact={body_contact!r}: choose True or False")
     if constraints not in ("spring", "MuJoCo"):
         raise OptionError(f"constraints={constraints!r}: choose 'spring' or 'MuJoCo'")
+    # what is left out is told: as notes, or as a report
     how = unsupported == "warn", package_dirs, dtype, body_contact
     model, report, file = _load(source, floating_base, *how, soft_ends=constraints == "MuJoCo")
     if unsupported == "error":
@@ -215,6 +216,7 @@ def _read(source, package_dirs) -> tuple[Node, Roots, Budget]:
 def _build(
     file: str, prepared: mjcf.Prepared, converted: mujoco_model.Converted, dtype, body_contact: bool, soft_ends: bool
 ) -> Model:
+    # bodies first, then the forces that are made of the model that they are
     inactive = prepared.inactive + converted.inactive
     name = prepared.name or (Path(file).stem if file != "<text>" else "model")
     try:
@@ -227,6 +229,7 @@ def _build(
             model = with_forces(model, *acting)
     except (ModelError, OptionError, np.linalg.LinAlgError, OverflowError) as e:
         raise ModelFileError(f"{file}: {e}") from e
+    # contact that was left out on demand is said by the model itself
     if len(acting) < len(forces):
         left_out = (*model.topology.inactive, idle("contact between bodies", " (body_contact=False)"))
         model = dataclasses.replace(model, topology=dataclasses.replace(model.topology, inactive=left_out))

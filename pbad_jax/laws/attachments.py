@@ -155,11 +155,13 @@ def weld(
 
 def _attach(model: Model, body, other, point, other_point, levers: tuple, how: dict) -> Attachment | Anchor:
     kind = "weld" if levers else "connect"
+    # which two
     for option in how:
         checks.known(option, ("stiffness", "time_constant", "damping", "at"), f"option of {kind}")
     a, b = _link(model, body, kind), None if other is None else _link(model, other, kind)
     if a == b:
         raise ModelError(f"{kind}: body {body!r} with itself; give two bodies, or one and the world (None)")
+    # where they meet at q0: the point, and for a weld levers along three axes, in both frames
     T = reference_transforms(model)
     p = checks.vector(point, 3, f"point of {kind}", ModelError)
     world = T[a][:, :3] @ p + T[a][:, 3]
@@ -168,6 +170,7 @@ def _attach(model: Model, body, other, point, other_point, levers: tuple, how: d
     turn = R_b.T @ T[a][:, :3]
     u = [np.stack([np.r_[p, 1.0], np.r_[there, 1.0]])]
     u += [np.stack([np.r_[e, 0.0], np.r_[turn @ e, 0.0]]) for e in np.eye(3) for _ in levers]
+    # how strong; turning has the stiffness of its lever
     k, c = _strength(model, a, b, how, kind)
     scale = np.array([1.0, *(l**2 / 2 for l in levers for _ in range(3))])
 

@@ -200,11 +200,13 @@ def joint_polynomial(
     """
     check_model(model)
     what, which = "joint_polynomial", chosen(model, joints, "joint_polynomial")
+    # coefficients of every joint, and where its spring is at rest
     k, d = (_rows(x, len(which), f"{n} of {what}") for x, n in ((stiffness, "stiffness"), (damping, "damping")))
     if np.any(d < 0):
         raise ModelError(f"damping of {what} is {d.min():g}; it must be ≥ 0, or it would drive. Change its sign.")
     q0 = checks.of_model(model, "q0")
     given = [q0[j.q] for j in which] if rest is None else checks.vector(rest, len(which), f"rest of {what}")
+    # spread over the degrees of freedom
     springs, dampers, at_rest = np.zeros((model.nv, 2)), np.zeros((model.nv, 2)), np.zeros(model.nv)
     for i, joint in enumerate(which):
         if k[i].any() and joint.type not in ("hinge", "slide"):

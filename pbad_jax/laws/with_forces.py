@@ -40,6 +40,7 @@ def with_forces(model: Model, *forces: Force) -> Model:
         if isinstance(force, LineForce):
             force.check(model)
 
+    # numbers in the precision of the model
     def cast(x):
         return jnp.asarray(x, model.dtype) if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x
 

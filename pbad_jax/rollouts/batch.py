@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
-from pbad_jax.checks import integer
+from pbad_jax.checks import integer, one_of
 from pbad_jax.errors import OptionError
 from pbad_jax.model.model import Model, check_model
 from pbad_jax.model.state import State, check_state
 from pbad_jax.rollouts import interleaved
 from pbad_jax.rollouts.devices import on_each_device, placed, share_of
-from pbad_jax.rollouts.inputs import checked_batch, lanes_of, one_of, row, shared_row
+from pbad_jax.rollouts.inputs import checked_batch, lanes_of, one_lane, row, shared_row
 from pbad_jax.rollouts.lane import Callbacks, Ended
 from pbad_jax.rollouts.padded import first_rows, padded, room_of_many
 from pbad_jax.rollouts.trajectory import Trajectory, row_of, trajectory_of
@@ -23,7 +23,7 @@ from pbad_jax.step.options import Options, check_options, looks_back, scheme_of,
 
 CPU_TILE = 16  # quicker than 32 for uneven lanes, ants and chains (1.4 and 1.6 times), as quick for even ones
 LARGE_SYSTEM = 80  # unknowns from which on a CPU lanes side by side take longer than one after another
-SCHEDULES = ("auto", "iteration", "step")
+SCHEDULES = ("iteration", "step")
 
 
 class Schedule(NamedTuple):
@@ -95,7 +95,7 @@ def rollout_batch(
     *,
     queue: State | None = None,
     tile: int | None = None,
-    schedule: str = "auto",
+    schedule: str = "iteration",
     report: bool = False,
 ):
     """Rollouts from many states: no lane waits for the harder steps of another.
@@ -121,7 +121,7 @@ def rollout_batch(
             devices, per device. Default: as many as `states` has; by iterations on a CPU at most 16, and 1 where a
             step has 80 or more unknowns (stages times degrees of freedom).
         schedule: "iteration", as above; "step": all lanes of a tile make a step, then the next, as vmap(rollout) does.
-            "auto": by iterations. (L-BFGS solves a step at once, which counts as no pass.)
+            (L-BFGS solves a step at once, which counts as no pass.)
         report: whether to return a Schedule too.
 
     Returns:
@@ -146,7 +146,7 @@ def run(model: Model, states: State, controls, n_steps, options, queue, tile, sc
     # one model for all lanes or one for each, and states of it, perhaps spread over devices
     check_model(model)
     options = check_options(options, "rollout_batch")
-    one = one_of(model)
+    one = one_lane(model)
     check_state(one, states, "states", lanes=True)
     side_by_side, share = states.q.shape[0], share_of(states.q, "states.q")
     devices = 1 if share is None else share.devices
@@ -160,7 +160,7 @@ def run(model: Model, states: State, controls, n_steps, options, queue, tile, sc
 
     # what controls each lane, and how many lanes are side by side
     control_of, n_steps = checked_batch(model, states.q.shape[0], controls, n_steps)
-    by, lanes = schedule_of(schedule), side_by_side // devices
+    by, lanes = one_of(schedule, SCHEDULES, "schedule", OptionError), side_by_side // devices
     if tile is None and options.solver != "lm":
         width = lanes  # their solves are queues (math/queue.py)
     else:
@@ -186,7 +186,7 @@ def run(model: Model, states: State, controls, n_steps, options, queue, tile, sc
 def checked(model: Model, states: State, controls, n_steps, options) -> tuple[Any, int]:
     """The controls, arrays as arrays, and the number of steps, after all checks of rollout_batch."""
     check_options(options, "rollout_batch")
-    check_state(one_of(model), states, "states", lanes=True)
+    check_state(one_lane(model), states, "states", lanes=True)
     _, n_steps = checked_batch(model, states.q.shape[0], controls, n_steps)
     return controls if controls is None or callable(controls) else jnp.asarray(controls, model.dtype), n_steps
 
@@ -227,13 +227,6 @@ def _callbacks(control_of: Callable, options: Options) -> Callbacks:
         return Ended(after, carry, (row_of(after, with_history), info), jnp.ones((), bool))
 
     return Callbacks(begin, end)
-
-
-def schedule_of(schedule: str) -> str:
-    """How it goes, by "iteration" or by "step"."""
-    if schedule not in SCHEDULES:
-        raise OptionError(f"schedule is {schedule!r}; it must be one of {', '.join(SCHEDULES)}")
-    return "step" if schedule == "step" else "iteration"
 
 
 def width_of(tile: int | None, lanes: int, unknowns: int) -> int:

@@ -76,7 +76,7 @@ def lanes_of(model: Model) -> int | None:
     return counts[0]
 
 
-def one_of(model: Model) -> Model:
+def one_lane(model: Model) -> Model:
     """The first of a batch of models, or the model itself. Raises: see `lanes_of`."""
     return model if lanes_of(model) is None else jax.tree.map(lambda x: x[0], model)
 

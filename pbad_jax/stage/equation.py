@@ -128,6 +128,7 @@ def known_at(parts: tuple[Field | None, ...], h, like: Field) -> Field:
 def _stage_terms(
     model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h, guide: StageGuide | None
 ) -> StageTerms:
+    # A = C δ + Y and V = D δ + R at the nodes, of the links and of the joints that are fields (eq. 5)
     dt, st = h * eq.dt, stages(model, start, z)
     Y, R = known_at(eq.accel, h, st.delta), known_at(eq.rate, h, st.delta)
     (A,) = computed_once(matmul(jnp.tensordot(eq.C, st.delta.T, axes=1) + Y.T, model.second_moment))
@@ -136,6 +137,7 @@ def _stage_terms(
     accel, accel_slopes = joint_field.table(model, eq.C, z, st.delta.joint, Y.joint)
     joint_r = model.armature[None] * accel
 
+    # forces at the stages, and those once a step at its end, which act by the weights of `impulse`
     load = scaled(_loads(model, start, eq, st, rates / dt, V / dt, dt, guide), dt)
     end, impulse = None, jnp.zeros(len(eq.nodes), z.dtype) if eq.impulse is None else eq.impulse
     rare, duals = SparseLoads(), load.dual
@@ -152,10 +154,12 @@ def _stage_terms(
             x = x if at_end is None else x + impulse.reshape(-1, *(1,) * (x.ndim - 1)) * at_end[None]
         return x
 
+    # fields: what the links resist less what acts on them; the joints likewise
     A = plus(A, lambda x: field_of(x, n_links), rare.field)
     curving = plus(A, lambda x: field_beyond(x, n_links, "curving"), rare.curving)
     zero = jnp.zeros_like(joint_r)
     joint_r = joint_r - plus(zero, lambda x: x.tau)
+    # what duals model in the place of what acts, while a solve is led
     beyond = None
     if guide is not None:
         field = plus(jnp.zeros_like(A), lambda x: field_beyond(x, n_links, "modelled"), rare.modelled)

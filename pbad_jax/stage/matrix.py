@@ -82,10 +82,12 @@ def _for_sweeps(model: Model, c: jax.Array, d: jax.Array, t: StageTerms) -> Newt
 def _joint_terms(model: Model, t: StageTerms, *, coupled: bool) -> JointTerms:
     """Armature, the slopes of joint forces, and what exponential coordinates add on balls, −½ [r]."""
     balls, same = tree(model.topology).ball_v, jnp.eye(len(t.z), dtype=t.z.dtype)
+    # armature, and of balls the turning of what their residual pulls at
     terms = JointTerms(model.armature[None, None] * t.accel.scalar[..., None], None, None)
     if t.accel.balls is not None:
         curl = 0.5 * same[:, :, None, None, None] * rotations.hat(t.joint_r[:, balls])[:, None]
         terms = terms._replace(balls=model.armature[balls][None, None, ..., None] * t.accel.balls - curl)
+    # less the slopes of forces along joints, at the stages
     terms = _less(model, terms, t.load.dtau_dq, _identity(model, same), coupled=coupled)
     terms = _less(model, terms, t.load.dtau_dv, t.rate, coupled=coupled)
     if t.end is None:

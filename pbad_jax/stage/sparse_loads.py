@@ -62,6 +62,7 @@ def _plus(
     model: Model, total: SparseLoads, parts: Parts, at: Instant, here: Frames, there: Frames, dt
 ) -> tuple[SparseLoads, Any]:
     """total and those parts that may act, and the duals of all."""
+    # each part has places and duals of its own
     n_links = model.topology.n_links
     assert at.guide is not None
     alone = dataclasses.replace(at, start=at.start._replace(near=None), guide=at.guide._replace(dual=None))
@@ -83,6 +84,7 @@ def _plus(
         )
         return jax.tree.map(jnp.add, total, more), load.dual
 
+    # one after the other; one in which no lane acts costs nothing
     def one(total, given):
         act, *own = given
         return cond_if_any(act, as_before, with_part, total, *own, alone, here, there, dt)

@@ -145,6 +145,7 @@ def _equation(table: _Table, dt, start: StepStart, i, coast, done: _Done) -> Sta
     X = T_k + dt Σ a_ij V_j + γ dt V_p,  V_p = V_k + dt Σ a_ij A_j, and what is known of coasting (stage/coasting.py).
     """
     gamma, (accel, rate, coasts) = table.gamma, coast
+    # Σ a_ij V_j and Σ a_ij A_j of the stages before
     V = jax.tree.map(lambda x: jnp.tensordot(table.A[i], x, axes=1), done.rates)
     W = jax.tree.map(lambda x: jnp.tensordot(table.A[i], x, axes=1), done.accelerations)
     return StageEquation(
@@ -196,6 +197,7 @@ def _acceleration(
     def load(v, V):
         return total_load(model, instant_at(model, start, q, v, f, V, elapsed, eq.dt), "stages")
 
+    # M a = τ at the rates that the stage was solved with
     solved = load(joint_field.pullback(model, z, rate.joint[0]) / eq.dt, rate.T[0] / eq.dt)
     inertial = matmul(transforms.centripetal_field(model, f, v), model.second_moment)
     taken = generalised_force(model, f, solved, inertial, recurrence=start.recurrence)
@@ -203,6 +205,7 @@ def _acceleration(
     damping = damping_of(model, f, solved, gamma_dt)
     if damping is None:
         return a
+    # what a damper makes of the true rates, three times by W
     exact, matrix = load(v, transforms.velocity_field(model, f, v)), damped(model, f, mass, damping)
     left = generalised_force(model, f, exact, inertial, recurrence=start.recurrence) - taken
     for _ in range(3):

@@ -66,15 +66,18 @@ def history_node(
     A history that is used has the derivative of a new one by what q and v do that the step which left it did not: a
     kick of zero has the derivative of a kick.
     """
+    # the node that the last step left, if it is of this scheme and dt and explains the rates
     usable, q, v = _remembered(scheme, dt, state)
     known = manifold.increment_between(model, q, state.history)
     h = scheme.history_node * dt
     apart = usable & ~is_continuous(model, h, state.v, known, state.v)
     status = jnp.where(apart & (status == lm.RUNNING), jnp.int8(Status.BRANCH), status)
     missing = ~usable & (status == lm.RUNNING)
+    # a new one where there is none
     make = _straight if scheme.start == "linear" else _matched
     made, derivative, found, after, z = make(model, scheme, config, h, start, known, missing, status, known_roots)
 
+    # its derivative, by q and v beyond what the step that left it made of them
     def alone(x, left):
         """x, with the derivative of x − left where the history is used."""
         return jnp.where(missing, x, jax.lax.stop_gradient(x) + (x - left))
@@ -110,6 +113,7 @@ def _matched(model: Model, scheme: Scheme, config: SolverConfig, h, start: StepS
     dense = "parallel" if config.recurrence == "sweeps" else config.recurrence
     newton = config._replace(method="lm", objective="root", recurrence=dense)
 
+    # the equation of a step of −h from the start, as any other step has it
     def still(model):
         return jnp.broadcast_to(manifold.identity_increment(model), (backwards.m, model.nq))
 
@@ -126,10 +130,12 @@ def _matched(model: Model, scheme: Scheme, config: SolverConfig, h, start: StepS
         del start, h
         return still(model), status
 
+    # solved where it is missing; where a derivative is taken, the roots that the step found
     if roots is None:
         z, after = cond_if_any(missing, none, solved, *jax.lax.stop_gradient((model, start, status, h)))
     else:
         z, after = roots.before, status
+    # the node is a root of that equation, or on the parabola through the node that is known
     good = (status == lm.RUNNING) & (after == status)
     seen = predictor.through_node(model, jnp.asarray(backwards.nodes, h.dtype), h * start.v, known)
 

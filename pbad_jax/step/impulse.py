@@ -48,10 +48,12 @@ def apply_impulses(model: Model, config: SolverConfig, dt, start: StepStart, sta
     if not acting(model, "step"):
         none = jnp.zeros(len(model.forces), start.q.dtype)
         return Impulse(None, jnp.asarray(status, jnp.int8), jnp.zeros((), jnp.int32), none, ())
+    # the equation of a step in which what acts once a step acts whole (kick = 1)
     scheme = radau(1) if config.recurrence == "sweeps" else radau(2)
     eq = equation.collocation(model, scheme, dt, start, None)
     told = None if scheme.m == 1 else rates_without_others(model, start, 0.5 * dt)  # which move it ½ dt² a, F dt² F
     start = dataclasses.replace(start, kick=1.0, told=told)
+    # solve it; of the root only the force at its end is used
     newton, direction = config._replace(method="lm", objective="root"), predictor.straight(eq.nodes, dt, start.v)
     found, z = solve(StageProblem(model, start, eq, direction, newton, scheme.C), status, known)
     st = stages(model, start, z)
@@ -59,6 +61,7 @@ def apply_impulses(model: Model, config: SolverConfig, dt, start: StepStart, sta
     force = generalised_force(model, start.frames, load, recurrence=config.recurrence)
     v = start.v + dt * operator.solve(model, start.mass, force)
     work = impulse_work(model, start, eq, st, counted(model, start, config.account))
+    # the step begins with this velocity
     V = Field(transforms.velocity_field(model, start.frames, v), joint_field.rate(model, v))
     solved = found.status == Status.CONVERGED
     status = jnp.where(solved, jnp.asarray(status, jnp.int8), found.status)

@@ -111,6 +111,7 @@ def _at_roots(once: Callable, failed_gradient: str, theta) -> tuple:
     model, control, dt, state, (taken, good, made, most) = theta
     begun = _changing(state)[0]
 
+    # one part at its root: what changes of the state, and the work
     @implicit.checkpointed
     def part(model, control, dt, fields, roots, length, wanted):
         start = dataclasses.replace(state, **fields)
@@ -119,6 +120,7 @@ def _at_roots(once: Callable, failed_gradient: str, theta) -> tuple:
         none = jax.tree.map(jnp.zeros_like, work)
         return jax.tree.map(functools.partial(jnp.where, wanted), (fields_after, work), (fields, none))
 
+    # all parts that the search kept, one after the other
     def body(fields, given):
         k, roots, length = given
         operands = (model, control, dt, fields, roots, length, good & (k < made))
@@ -127,6 +129,7 @@ def _at_roots(once: Callable, failed_gradient: str, theta) -> tuple:
 
     rows = jnp.arange(len(taken.length)), taken.roots, taken.length
     fields, work = loops.scan(body, begun, rows)
+    # a lane that failed keeps where it began
     fields = jax.tree.map(functools.partial(jnp.where, good), fields, implicit.constant(begun, good, failed_gradient))
     return fields, jax.tree.map(lambda x: jnp.sum(x, axis=0), work)
 

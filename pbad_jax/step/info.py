@@ -110,6 +110,7 @@ class StepInfo:
     def __repr__(self) -> str:
         if not hasattr(self.status, "shape") or isinstance(self.status, jax.core.Tracer):
             return f"StepInfo(status={self.status!r}, ...)"
+        # how many, and how each ended
         status = np.asarray(self.status)
         if not status.size:
             return "StepInfo(no steps)"
@@ -120,12 +121,14 @@ class StepInfo:
             f"{status.size} steps" + (f" in {status.size // status.shape[-1]} lanes" if status.ndim > 1 else ""),
             codes,
         ]
+        # of those that were solved: iterations, residuals, errors
         if solved.any():
             iterations, residual = np.asarray(self.iterations)[solved], np.asarray(self.residual)[solved]
             parts.append(f"iterations {iterations.mean():.1f} (most {iterations.max()})")
             parts.append(f"residual ≤ {residual.max():.1g}")
             error = np.asarray(self.error)[solved]
             parts += [f"error about {error.max():.1g} at most"] if np.isfinite(error).all() else []
+        # those in parts, and the first that failed
         divided = np.asarray(self.substeps) > 1
         if divided.any():
             parts.append(f"{int(divided.sum())} divided into up to {int(np.asarray(self.substeps).max())} substeps")

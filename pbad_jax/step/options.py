@@ -1,13 +1,12 @@
 """How to step: checked where it is made."""
 
 import dataclasses
-import difflib
 import math
 import numbers
 
 import jax.numpy as jnp
 
-from pbad_jax.checks import integer, step_size
+from pbad_jax.checks import integer, one_of, step_size
 from pbad_jax.dynamics.instant import coupling
 from pbad_jax.errors import OptionError
 from pbad_jax.laws.force import acting, at_stages, is_conservative, name_of
@@ -84,9 +83,10 @@ class Options:
     condition: bool = False
 
     def __post_init__(self):
+        # numbers, and the scheme by its name
         object.__setattr__(self, "dt", step_size(self.dt))
         if isinstance(self.scheme, str):
-            object.__setattr__(self, "scheme", NAMES[_choice("scheme", self.scheme, tuple(NAMES))]())
+            object.__setattr__(self, "scheme", NAMES[one_of(self.scheme, tuple(NAMES), "scheme", OptionError)]())
         if not isinstance(self.scheme, AnyScheme):
             raise OptionError(f"scheme is {self.scheme!r}; pass radau(2) or one of the names {', '.join(NAMES)}")
         for name in ("tolerance", "accuracy"):
@@ -96,17 +96,18 @@ class Options:
         for name in ("max_iterations", "max_parts"):
             integer(getattr(self, name), name, 1)
         self._check_accuracy()
-        _choice("solver", self.solver, ("lm", "lbfgs"))
-        _choice("objective", self.objective, ("auto", "root", "energy", "squared"))
+        # words, and what goes with what
+        one_of(self.solver, ("lm", "lbfgs"), "solver", OptionError)
+        one_of(self.objective, ("auto", "root", "energy", "squared"), "objective", OptionError)
         self._check_objective()
-        _choice("on_failure", self.on_failure, ("freeze", "substep"))
-        _choice("failed_gradient", self.failed_gradient, ("zero", "nan"))
-        _choice("linear_solver", self.linear_solver, ("auto", "dense", "tree"))
+        one_of(self.on_failure, ("freeze", "substep"), "on_failure", OptionError)
+        one_of(self.failed_gradient, ("zero", "nan"), "failed_gradient", OptionError)
+        one_of(self.linear_solver, ("auto", "dense", "tree"), "linear_solver", OptionError)
         self._check_linear_solver()
         for name in ("account", "condition"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"{name} is {getattr(self, name)!r}; it must be True or False")
-        _choice("recurrence", self.recurrence, ("parallel", "serial"))
+        one_of(self.recurrence, ("parallel", "serial"), "recurrence", OptionError)
 
     def _check_objective(self) -> None:
         """Which objectives go with which solver and scheme."""
@@ -204,14 +205,6 @@ def _positive(value, option: str) -> float:
     if not (isinstance(value, numbers.Real) and math.isfinite(value) and float(value) > 0):
         raise OptionError(f"{option} is {value!r}; it must be a positive number, or None")
     return float(value)
-
-
-def _choice(option: str, value, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        near = difflib.get_close_matches(str(value), allowed, 1, cutoff=0.4)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise OptionError(f"{option} is {value!r}; choose one of {', '.join(map(repr, allowed))}.{hint}")
-    return value
 
 
 def resolve(options: Options, model: Model) -> SolverConfig:

@@ -159,9 +159,11 @@ def finish(
         """`last` where the step failed: a constant."""
         return jnp.where(good, x, implicit.constant(last, good, failed_gradient))
 
+    # q ⊕ z and v, and what the scheme keeps of them for the next step
     q, v = manifold.compose_increment(model, state.q, found.z), found.v
     left = history.left_by(scheme, dt, q, v)
     q, v = left.get("history_q", q), left.get("history_v", v)  # the state's own to the last bit
+    # every leaf of the state is that after the step where it was solved, else the one before
     after = dataclasses.replace(
         given,
         q=new(q, given.q),
@@ -173,11 +175,13 @@ def finish(
         **{name: new(x, getattr(given, name)) for name, x in left.items()},
         status=status,
     )
+    # the account of the work: of every force, and of the scheme what is left
     work = numerical = None
     if config.account:
         work = exact_where_known(model, state, after, jnp.where(good, found.work, 0.0), s.start.control)
         gained = energy.kinetic_energy(model, after) - energy.kinetic_energy(model, state)
         numerical = gained - jnp.sum(work)
+    # how the step went
     error = jnp.where(good, found.figures.error, jnp.nan)
     info = StepInfo(
         status=status,

@@ -165,6 +165,7 @@ def is_whole(p: Parts) -> jax.Array:
 
 def outcome(state: State, dt: jax.Array, p: Parts, rule: Rule) -> tuple[State, StepInfo]:
     """The State after the step and its StepInfo, once there is nothing to `go_on` with."""
+    # CONVERGED and not at the end is a lane that was out of tries
     complete, whole = p.done == FINEST, is_whole(p)
     tired = ~complete & (p.info.status == Status.CONVERGED)
     too_many = Status.MAX_ITER if rule.accuracy is None else Status.INACCURATE
@@ -173,11 +174,13 @@ def outcome(state: State, dt: jax.Array, p: Parts, rule: Rule) -> tuple[State, S
     def where(good, x, y):
         return jax.tree.map(lambda a, b: jnp.where(good, a, b), x, y)
 
+    # the state at the end, or the one before, on the clock of whole steps
     after = dataclasses.replace(
         where(complete, p.state, state),
         **where(complete, later(state, dt), {"time": state.time, "time_rest": state.time_rest}),
         status=status,
     )
+    # of its parts together; a derivative is of all parts, or of a step that was not divided
     has_gradient = whole if rule.accuracy is None else complete
     info = dataclasses.replace(
         p.info,

@@ -34,7 +34,7 @@ from pbad_jax.errors import CheckpointError, OptionError
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.rollouts import batch
-from pbad_jax.rollouts.inputs import one_of
+from pbad_jax.rollouts.inputs import one_lane
 from pbad_jax.rollouts.progress import report_progress
 from pbad_jax.rollouts.trajectory import Trajectory, as_arrays, clock, from_arrays, row_of, trajectory_of
 from pbad_jax.step.info import StepInfo, names
@@ -58,7 +58,7 @@ def long_rollout(
     *,
     every: int,
     tile: int | None = None,
-    schedule: str = "auto",
+    schedule: str = "iteration",
     damaged: str = "raise",
     progress: bool | None = None,
 ) -> tuple[Trajectory, StepInfo]:
@@ -143,7 +143,7 @@ def _arrays(out: batch.Batch, begun: State, dt, first: int, last: int) -> dict[s
 
 def _one_step(model: Model, states: State, options: Options) -> dict[str, jax.ShapeDtypeStruct]:
     """What the arrays of a chunk are, for one step of every lane: (lanes, ...), nothing is computed."""
-    step, model = make_step(options), one_of(model)
+    step, model = make_step(options), one_lane(model)
 
     def one(state):
         after, info = step(model, state)
