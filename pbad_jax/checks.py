@@ -118,6 +118,13 @@ def unit_quaternion(p, what: str, error: type[Exception] = ModelError) -> None:
         )
 
 
+def is_number(x) -> bool:
+    """Whether a leaf is a number or an array of some."""
+    return isinstance(x, jax.Array | np.ndarray | np.generic | numbers.Number) and (
+        jnp.issubdtype(jnp.result_type(x), np.number) or jnp.issubdtype(jnp.result_type(x), np.bool_)
+    )
+
+
 def integer(x, what: str, least: int, error: type[Exception] = OptionError) -> int:
     """x as an int ≥ `least`; no bool, no float."""
     if isinstance(x, bool) or not isinstance(x, numbers.Integral) or x < least:
@@ -136,6 +143,20 @@ def did_you_mean(x, known: Iterable[str]) -> str:
     """`" Did you mean 'radau1'?"`, or nothing."""
     near = difflib.get_close_matches(str(x), known, 1, cutoff=0.4)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def check_names(x, names: tuple[str, ...], protocol: str, where: str) -> None:
+    """No public name of x is nearly one of those of the protocol, which would have no effect."""
+    long = [name for name in names if len(name) > 2]
+    for name in dir(x):
+        if name.startswith("_") or name in names:
+            continue
+        near = [name.lower()] if name.lower() in names else difflib.get_close_matches(name.lower(), long, 1, 0.8)
+        if near:
+            raise ModelError(
+                f"{where}: {name!r} of this {type(x).__name__} is no name of {protocol} and has no effect; is "
+                f"{near[0]!r} meant? Write that, or call what is your own something else, such as _{name}"
+            )
 
 
 def known(name, names, what: str) -> int:

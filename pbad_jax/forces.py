@@ -5,7 +5,7 @@ from pbad_jax.contact.dispatch import contact_between
 from pbad_jax.contact.shapes import ShapeContact
 from pbad_jax.contact.world import Contact, contact
 from pbad_jax.geometry.points import ContactPoints, contact_points, joined, points_on
-from pbad_jax.geometry.surfaces import SignedDistance, box, capsule, half_space, height_field, sphere
+from pbad_jax.geometry.surfaces import SignedDistance, box, capsule, half_space, height_field, safe_norm, sphere
 from pbad_jax.laws.attachments import Anchor, Attachment, connect, weld
 from pbad_jax.laws.balls import BallLimit, BallSpring, Gears
 from pbad_jax.laws.drives import JointForce, PDDrive, joint_force, pd_drive
@@ -103,6 +103,7 @@ __all__ = [
     "pd_drive",
     "point_forces",
     "points_on",
+    "safe_norm",
     "spatial_tendon_limit",
     "spatial_tendon_spring",
     "sphere",

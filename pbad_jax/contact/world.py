@@ -26,7 +26,6 @@ from pbad_jax.contact.law import (
 )
 from pbad_jax.contact.pairs import borne
 from pbad_jax.contact.tunnelling import crossing, gains_energy, on_another_side, rests
-from pbad_jax.errors import ModelError
 from pbad_jax.geometry import surfaces
 from pbad_jax.geometry.points import ContactPoints, check_points, contact_points
 from pbad_jax.kinematics.reference import reference_transforms, tree_masses
@@ -246,8 +245,8 @@ def contact(
     """
     # what touches what
     check_model(model)
-    if surface is not None and not callable(getattr(surface, "distance", None)):
-        raise ModelError(f"surface of contact is {surface!r:.60}; it has no distance(P). Make one, as by half_space()")
+    if surface is not None:
+        surfaces.check_surface(surface, "contact")
     points = contact_points(model) if points is None else points
     checks.one_of(at, ("step", "stages"), "at of contact")
     check_points(model, points)

@@ -1,9 +1,11 @@
 """Surfaces of the world that bodies touch, each a signed distance: `distance(P (3,)) -> ()` m, positive outside.
 
 Contact needs the distance, its gradient and its curvature; `slopes` takes them from the distance by autodiff, of three
-numbers. A surface of one's own is any pytree with `distance`, twice differentiable near zero, or `SignedDistance`; with
-`thickness` too, () m from a side to the middle, contact has a stop before anything goes through; what has no other side
-says `one_sided = True`. At an edge sharper than a right angle a blow may be BRANCH in steps that are large for it.
+numbers. A surface of one's own is any pytree with `distance`, twice differentiable near zero, or `SignedDistance`; a
+norm in it is `safe_norm`, whose gradient where all directions are as near is zero, and not NaN. With `thickness` too,
+() m from a side to the middle, the least where it varies, contact has a stop before anything goes through; what has no
+other side says `one_sided = True`. At an edge sharper than a right angle a blow may be BRANCH in steps that are large
+for it.
 """
 
 import dataclasses
@@ -14,13 +16,36 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.checks import array, number, vector
+from pbad_jax.checks import array, check_names, is_number, number, vector
 from pbad_jax.errors import ModelError
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.math.rotations import rotation_numpy
 from pbad_jax.math.small import small_sum
 
 TINY = 1e-12  # m, below which a direction is none
+
+
+def check_surface(surface: Any, what: str) -> None:
+    """That contact can ask it: a pytree of numbers with a `distance` of one point.
+
+    Raises:
+        ModelError: `what` and what is wrong with it.
+    """
+    of = f"surface of {what} is a {type(surface).__name__}"
+    if isinstance(surface, type) or not callable(getattr(surface, "distance", None)):
+        raise ModelError(f"surface of {what} is {surface!r:.60}; it has no distance(P). Make one, as by half_space()")
+    if jax.tree_util.all_leaves([surface]):
+        raise ModelError(f"{of}, no pytree; make it a frozen dataclass under @jax.tree_util.register_dataclass")
+    for path, x in jax.tree_util.tree_leaves_with_path(surface):
+        if not is_number(x):
+            raise ModelError(f"{of}: {jax.tree_util.keystr(path).lstrip('.')} is {x!r:.60}; wanted numbers")
+    check_names(surface, ("distance", "thickness", "one_sided"), "a surface", what)
+    try:
+        found = jax.eval_shape(surface.distance, jnp.zeros(3)).shape
+    except (TypeError, ValueError, AttributeError) as e:
+        raise ModelError(f"{of}: distance(P) of one point P (3,): {e}") from e
+    if found != ():
+        raise ModelError(f"{of}: distance(P) of one point P (3,) has shape {found}; it must be one number, ()")
 
 
 def slopes(surface, P: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -34,7 +59,12 @@ def slopes(surface, P: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def safe_norm(x: jax.Array) -> jax.Array:
-    """‖x‖ with a finite gradient at zero."""
+    """‖x‖ with the gradient 0 at zero, where `jnp.linalg.norm` has NaN: for surfaces of one's own.
+
+    Example:
+        >>> jax.grad(forces.safe_norm)(jnp.zeros(3))
+        Array([0., 0., 0.], dtype=float64)
+    """
     square = small_sum(x * x)
     small = square < TINY**2
     return jnp.where(small, 0.0, jnp.sqrt(jnp.where(small, 1.0, square)))
@@ -180,7 +210,7 @@ class SignedDistance:
     """Any function (P (3,), parameters) -> () m, positive outside, twice differentiable near zero.
 
     Example:
-        >>> dome = forces.SignedDistance(lambda P, r: jnp.linalg.norm(P) - r, jnp.asarray(2.0))
+        >>> dome = forces.SignedDistance(lambda P, r: forces.safe_norm(P) - r, jnp.asarray(2.0))
         >>> dome.distance(jnp.array([0.0, 0.0, 3.0]))
         Array(1., dtype=float64)
         >>> contact = forces.contact(ball, dome)

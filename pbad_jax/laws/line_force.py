@@ -17,9 +17,11 @@ from pbad_jax.laws.instant import Instant
 from pbad_jax.laws.lengths import Coupling, Joints
 from pbad_jax.laws.line_laws import Limit
 from pbad_jax.laws.load import Load
+from pbad_jax.laws.pulls import Along
 from pbad_jax.model.model import Model, check_model
 
 ACTUATOR = ("control_range", "geared", "force")  # what the law of an actuator has
+LAW = ("along", "at", "conservative", "dissipates", "energy", "held_energy", "first_dual", "acts", "u_index")
 
 
 @jax.tree_util.register_dataclass
@@ -92,9 +94,19 @@ class LineForce:
         return LineForce(length, law)
 
     def load(self, model: Model, at: Instant) -> Load:
-        """The force along each length, as it is felt."""
+        """The force along each length, as it is felt.
+
+        Raises:
+            ModelError: the law cannot be asked for it, or gives something else; while tracing.
+        """
         lengths = self.length.at(model, at)
-        return lengths.pull.load(self.law.along(lengths, at))
+        try:
+            found = self.law.along(lengths, at)
+        except (TypeError, ValueError, AttributeError) as e:
+            raise ModelError(f"{self.name}: along(lengths, at) of its law, of {len(lengths.value)} lengths: {e}") from e
+        if not isinstance(found, Along):
+            raise ModelError(f"{self.name}: along of its law gave {type(found).__name__}; it must be forces.Along")
+        return lengths.pull.load(found)
 
     @property
     def dual(self) -> Callable[[Model], Any] | None:
@@ -125,14 +137,17 @@ class LineForce:
         """That the law has as many numbers as there are lengths, and no energy of what is no number.
 
         Raises:
-            ModelError: an array of one number in the law of several lengths; an energy along the rates of a ball.
+            ModelError: no `along`; an array in the law that is of another number of lengths; an energy along the rates
+                of a ball.
         """
+        if not callable(getattr(self.law, "along", None)):
+            raise ModelError(f"{self.name}: its law has no method along(lengths, at) -> forces.Along")
         on = self.length.dofs(model)
         for path, x in jax.tree_util.tree_leaves_with_path(self.law):
-            if np.shape(x) == (1,) != (len(on),):
+            if np.ndim(x) and len(x) != len(on):
                 raise ModelError(
-                    f"{self.name}: {jax.tree_util.keystr(path).lstrip('.')} has shape (1,), and there are {len(on)} "
-                    f"{self.length.noun}; give ({len(on)},), or () for all"
+                    f"{self.name}: {jax.tree_util.keystr(path).lstrip('.')} has shape {np.shape(x)}, and there are "
+                    f"{len(on)} {self.length.noun}; give ({len(on)}, ...), or () for all"
                 )
         balls = on[:, tree(model.topology).ball_v.reshape(-1)].any(axis=1)
         if isinstance(self.length, Joints) and self._has_energy_of(balls):

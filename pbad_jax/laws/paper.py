@@ -122,6 +122,8 @@ def paper_friction(
 def _paper(model: Model, D1: float, D2: float, surface, points) -> PaperContact:
     points = contact_points(model) if points is None else points
     check_points(model, points)
+    if surface is not None:
+        surfaces.check_surface(surface, "paper_contact" if D2 == 0.0 else "paper_friction")
 
     leaf = checks.leaf(model.dtype)
     return PaperContact(

@@ -23,11 +23,12 @@ Some = Tendon | Path | Sequence[Tendon] | Sequence[Path]
 TINY = 1e-30  # the least of what must be above zero
 
 
-def lengths(model: Model, tendons: Some) -> Tendons | Paths:
-    """The lengths of tendons, for a law of one's own.
+def lengths(model: Model, tendons: Some, what: str = "lengths") -> Tendons | Paths:
+    """The lengths of tendons, for a law of one's own. (All joints of a model are `Joints()`, of (nv,) numbers.)
 
     Args:
         model: the model. tendons: as in `tendon_spring`; a hinge or slide by itself is {joint: 1.0}.
+        what: the maker that asks, for its errors.
 
     Raises:
         ModelError: as in `tendon_spring`.
@@ -37,7 +38,7 @@ def lengths(model: Model, tendons: Some) -> Tendons | Paths:
         >>> forces.LineForce(forces.lengths(hand, ("hand", "wall")), law).name
         'SpatialTendonDamping'
     """
-    return _lengths(model, tendons, "lengths")[0]
+    return _lengths(model, tendons, what)[0]
 
 
 def tendon_spring(

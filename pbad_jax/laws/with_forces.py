@@ -1,17 +1,17 @@
 """Forces put into a model, each held against the protocol `Force` first: what is nearly one of its names is refused."""
 
 import dataclasses
-import difflib
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pbad_jax.checks import check_names, is_number
 from pbad_jax.errors import ModelError
 from pbad_jax.laws.force import FLAGS, METHODS, OPTIONAL, WHERE, Force, name_of
-from pbad_jax.laws.line_force import LineForce
-from pbad_jax.model.model import Model, check_model, is_number
+from pbad_jax.laws.line_force import LAW, LineForce
+from pbad_jax.model.model import Model, check_model
 
 
 def with_forces(model: Model, *forces: Force) -> Model:
@@ -34,10 +34,11 @@ def with_forces(model: Model, *forces: Force) -> Model:
                 "pass only the new forces"
             )
         _check_kind(force)
-        _check_names(force)
+        check_names(force, OPTIONAL, "pbad_jax.forces.Force", "with_forces")
         _check_values(force)
         _check_leaves(force)
         if isinstance(force, LineForce):
+            check_names(force.law, LAW, "a law, see pbad_jax.laws.line_laws,", f"with_forces, {force.name}")
             force.check(model)
 
     # numbers in the precision of the model
@@ -60,23 +61,6 @@ def _check_kind(force) -> None:
             f"with_forces: this {name_of(force)} is no pytree; make it a frozen dataclass under "
             "@jax.tree_util.register_dataclass"
         )
-
-
-def _check_names(force) -> None:
-    """No public name is nearly one of those of `Force`."""
-    for name in dir(force):
-        meant = "" if name.startswith("_") or name in OPTIONAL else _nearest(name)
-        if meant:
-            raise ModelError(
-                f"with_forces: {name!r} of this {name_of(force)} is no name of pbad_jax.forces.Force and has no "
-                f"effect; is {meant!r} meant? Write that, or call what is your own something else, such as _{name}"
-            )
-
-
-def _nearest(name: str) -> str:
-    """The optional name that this one nearly is, or ""; short names differ by their case alone."""
-    near = difflib.get_close_matches(name.lower(), [x for x in OPTIONAL if len(x) > 2], 1, 0.8)
-    return name.lower() if name.lower() in OPTIONAL else "".join(near)
 
 
 def _check_values(force) -> None:

@@ -12,12 +12,12 @@ velocity; hinge rad | rad/s; slide m | m/s.
 import dataclasses
 import functools
 import hashlib
-import numbers
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pbad_jax.checks import is_number
 from pbad_jax.errors import ModelError
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.model.activation import Activation
@@ -280,10 +280,3 @@ def check_arrays(model: Model) -> None:
             raise ModelError(
                 f"{where} of model {t.name!r} is {x!r:.60}; every leaf of a force must be a number or an array"
             )
-
-
-def is_number(x) -> bool:
-    """Whether a leaf is a number or an array of some."""
-    return isinstance(x, jax.Array | np.ndarray | np.generic | numbers.Number) and (
-        jnp.issubdtype(jnp.result_type(x), np.number) or jnp.issubdtype(jnp.result_type(x), np.bool_)
-    )

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType
 
-from pbad_jax.checks import unit_quaternion
+from pbad_jax.checks import is_number, unit_quaternion
 from pbad_jax.errors import StateError, Status
 from pbad_jax.math.pytree import STATIC
 from pbad_jax.model import joints
-from pbad_jax.model.model import Model, Topology, check_arrays, check_model, is_number
+from pbad_jax.model.model import Model, Topology, check_arrays, check_model
 
 
 @jax.tree_util.register_dataclass

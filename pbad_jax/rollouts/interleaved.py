@@ -5,6 +5,10 @@ GPU) a lane whose iteration ends a step commits it and goes on with its next ste
 are served side by side; a slot whose trajectory is over takes the next one that waits. So the work is the sum of the
 iterations of all steps, and what a slot computes does not depend on the others.
 
+A step begins with a turn of the loop and ends with it: what it begins from went through the loop's memory, whether it
+is a lane's first or one that follows. Else XLA would compute the state anew where the next step reads it, with other
+roundings than those of the row that is kept, and a rollout in two halves would not be the whole.
+
 A commit takes kinematics and a mass matrix of all slots, about what a pass takes. So those that are ready wait for more
 until they have wasted as much, COMMIT passes of all slots (as who rents skis until that has cost a pair): where lanes
 are even, all are ready together, where they are not, nobody waits long. Or they wait for all, which is a step of every
@@ -31,6 +35,8 @@ class _BatchState(NamedTuple):
     """All slots, with a leading axis, and what has come of them."""
 
     slots: Slot
+    complete: jax.Array  # (slots,) bool, whether a step begins
+    through: jax.Array  # (slots,) bool, whether a step or the next part of one begins
     waiting: jax.Array  # () int32, the next trajectory without a slot
     written: Any  # (lanes, T, ...)
     ends: tuple  # State and carry (lanes, ...) of the trajectories that are over
@@ -74,13 +80,17 @@ def run(
     def first_of(lane):
         return jax.tree.map(lambda x: x[jnp.minimum(lane, n - 1)], (states, carry))
 
-    def commit(f: _BatchState) -> _BatchState:
+    def turn(f: _BatchState) -> _BatchState:
+        # slots whose last step is complete begin one, others whose part is solved begin the next part
+        old, taken = f.slots.request, f.slots.request.lane < n
+        requests = where(f.complete, jax.vmap(lanes.begin)(old.lane, old.k, old.state, old.carry), old)
+        slots = where(f.through, jax.vmap(lanes.admit)(requests, f.through), f.slots)
+
         # pass by pass, until it is time for a commit
-        models, taken = lane.model_of(f.slots.request.lane), f.slots.request.lane < n
-        slots, passes, used = _until_ready(lanes, in_step, models, axes, taken, f.slots, f.passes, f.used)
+        models, old = lane.model_of(old.lane), slots.request
+        slots, passes, used = _until_ready(lanes, in_step, models, axes, taken, slots, f.passes, f.used)
 
         # judge the steps that are solved; one that is made in parts may have more of them to make
-        old = slots.request
         ready = _is_through(lanes, slots) & taken
         ended, stopped, parts, made = jax.vmap(lanes.end)(slots, ready)
         made &= ready
@@ -98,29 +108,32 @@ def run(
         # a slot goes on with the next step, with the first one of a new lane, or with another part
         after = (ended.state, ended.carry)
         going, carried = where(free, first_of(numbers), after)
-        next_step = jax.vmap(lanes.begin)(numbers, jnp.where(free, 0, k), going, carried)
-        requests = where(made | free, next_step, old._replace(parts=parts))
-        fresh = jax.vmap(lanes.admit)(requests, ready | free)
+        going_on = old._replace(lane=numbers, k=jnp.where(free, 0, k), state=going, carry=carried)
+        requests = where(made | free, going_on, where(ready, old._replace(parts=parts), old))
 
         # how far the queue and the rows are, and the ends of lanes that have retired
         waiting = jnp.minimum(f.waiting + jnp.sum(free), n).astype(jnp.int32)
         last = f.last.at[place].set(old.k, mode="drop")
         gone = jnp.where(over, old.lane, n)
         ends = jax.tree.map(lambda all, x: all.at[gone].set(x, mode="drop"), f.ends, after)
-        rounds = f.rounds + jnp.any(ready)
-        return _BatchState(where(ready | free, fresh, slots), waiting, written, ends, last, passes, rounds, used)
+        counts = passes, f.rounds + jnp.any(ready), used
+        return _BatchState(
+            slots._replace(request=requests), made | free, ready | free, waiting, written, ends, last, *counts
+        )
 
-    # all slots are free and nothing is written: the first commit admits the first trajectories
-    slots = _all_free(lanes, width, n, *first_of(jnp.full(width, n, jnp.int32)))
+    # the first trajectories have slots, and nothing is written
+    lane_numbers = jnp.minimum(jnp.arange(width, dtype=jnp.int32), n)
+    slots = _not_begun(lanes, n, lane_numbers, *first_of(lane_numbers))
     shapes = jax.eval_shape(lanes.end, jax.tree.map(lambda x: x[0], slots), jnp.ones((), bool))[0].row
     written = jax.tree.map(lambda x: jnp.zeros((n, room, *x.shape), x.dtype), shapes)
-    none, last = jnp.zeros((), jnp.int32), jnp.zeros(n, jnp.int32)
-    batch = _BatchState(slots, none, written, (states, carry), last, none, none, jnp.zeros(width, jnp.int32))
+    none, all_of_them = jnp.zeros((), jnp.int32), jnp.ones(width, bool)
     if not room:
         return written, states, carry, (none, none, jnp.ones((), model.dtype))
+    waiting, last, used = jnp.asarray(min(width, n), jnp.int32), jnp.zeros(n, jnp.int32), jnp.zeros(width, jnp.int32)
+    batch = _BatchState(slots, all_of_them, all_of_them, waiting, written, (states, carry), last, none, none, used)
 
-    # until none waits and no slot is taken
-    batch = loops.while_loop(lambda f: (f.waiting < n) | jnp.any(f.slots.request.lane < n), commit, batch)
+    # until no slot has a trajectory
+    batch = loops.while_loop(lambda f: jnp.any(f.slots.request.lane < n), turn, batch)
 
     # rows after a frozen step repeat it; busy is the share of iterations that were of use
     written = _filled(batch.written, batch.last, rows, room) if callbacks.stops else batch.written
@@ -128,12 +141,11 @@ def run(
     return written, *batch.ends, (batch.passes, batch.rounds, busy)
 
 
-def _all_free(lanes: Programs, width: int, n: int, state: State, carry: Any) -> Slot:
-    """Slots without a trajectory: the first commit gives them theirs, so that `begin` is compiled once."""
-    lane = jnp.full(width, n, jnp.int32)
+def _not_begun(lanes: Programs, n: int, lane: jax.Array, state: State, carry: Any) -> Slot:
+    """Slots of these lanes: the loop begins their steps, so that `begin` and `admit` are compiled once."""
     one = jax.tree.map(lambda x: x[0], (lane, lane, state, carry))
     shapes = jax.eval_shape(lambda *x: lanes.admit(lanes.begin(*x), x[0] < n), *one)
-    slots = jax.tree.map(lambda x: jnp.zeros((width, *x.shape), x.dtype), shapes)
+    slots = jax.tree.map(lambda x: jnp.zeros((len(lane), *x.shape), x.dtype), shapes)
     return slots._replace(request=slots.request._replace(lane=lane, state=state, carry=carry))
 
 

@@ -217,6 +217,80 @@ def test_so_are_fields_of_dataclasses_inherited_names_and_properties():
             given(kind(jnp.asarray(1.0)))
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Band:
+    """A law of one's own, right; what follows is wrong with it."""
+
+    k: Any
+
+    def along(self, x, at):
+        return forces.Along(-self.k * x.value, -self.k * jnp.ones_like(x.value))
+
+
+def changed_law(**names):
+    """A Band with other names, or without `along` where that is None."""
+    kept = {} if names.get("along", 1) is None else {"along": Band.along}
+    kind = type("Band", (), {**kept, **{k: x for k, x in names.items() if x is not None}})
+    return jax.tree_util.register_static(kind)()
+
+
+WRONG_LAWS = {
+    "energy": (changed_law(engery=lambda self, x: 0.0), "'engery' of this Band is no name of a law"),
+    "dissipates": (changed_law(dissipate=True), "is 'dissipates' meant?"),
+    "no along": (changed_law(along=None), "JointBand: its law has no method along"),
+    "numbers": (
+        Band(jnp.ones(2)),
+        r"JointBand: k has shape \(2,\), and there are 6 degrees of freedom; give \(6, ...\)",
+    ),
+    "one number": (Band(jnp.ones(1)), r"JointBand: k has shape \(1,\)"),
+}
+WRONG_ALONG = {
+    "an array": (lambda self, x, at: -x.value, "JointBand: along of its law gave .*; it must be forces.Along"),
+    "no instant": (lambda self, x: None, "JointBand: along.* of 6 lengths: .*positional argument"),
+    "shapes": (lambda self, x, at: forces.Along(x.value * jnp.ones(2)), "JointBand: along.* of 6 lengths: .*shape"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_LAWS)
+def test_a_law_that_is_wrong_is_refused_by_name(name):
+    law, said = WRONG_LAWS[name]
+    with pytest.raises(pbad.ModelError, match=said):
+        pbad.with_forces(pbad.chain(3), forces.LineForce(forces.Joints(), law))
+
+
+@pytest.mark.parametrize("name", WRONG_ALONG)
+def test_a_law_that_gives_no_force_is_named(name):
+    """When it is first asked, while a step is traced."""
+    along, said = WRONG_ALONG[name]
+    model = pbad.with_forces(pbad.chain(3), forces.LineForce(forces.Joints(), changed_law(along=along)))
+    with pytest.raises(pbad.ModelError, match=said):
+        jax.eval_shape(pbad.make_step(pbad.Options(0.1)), model, pbad.make_state(model))
+
+
+WRONG_SURFACES = {
+    "no pytree": (type("Hill", (), {"distance": lambda self, P: P[2]})(), "no pytree"),
+    "a class": (type("Hill", (), {"distance": lambda self, P: P[2]}), "has no distance"),
+    "words": (forces.SignedDistance(lambda P, p: P[2], "up"), "parameters is 'up'; wanted numbers"),
+    "a vector": (forces.SignedDistance(lambda P, p: P[2:]), r"has shape \(1,\); it must be one number"),
+    "two arguments": (forces.SignedDistance(lambda P: P[2]), "positional argument"),
+    "thickness": (
+        jax.tree_util.register_static(type("Hill", (), {"distance": lambda self, P: P[2], "thicknes": 1.0}))(),
+        "'thicknes' of this Hill is no name of a surface",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SURFACES)
+def test_a_surface_that_is_wrong_is_refused_by_name(name):
+    surface, said = WRONG_SURFACES[name]
+    model = pbad.chain(1)
+    for make, of in ((forces.contact, "contact"), (lambda *x: forces.paper_contact(x[0], 1.0, x[1]), "paper_contact")):
+        with pytest.raises(pbad.ModelError, match=said) as caught:
+            make(model, surface)
+        assert of in str(caught.value)
+
+
 WRONG = {
     "at": (("stage", "Step", None, 1, ["step"], lambda self: "step"), "'stages' or 'step'"),
     "conservative": (("no", 0, None, lambda self: False), "True or False"),
