@@ -66,6 +66,7 @@ SCRIPTS = (
     Script("standing", 1, (), ("--quick",), "all but a rehearsal"),
     Script("training", 0.5, ("cma",), ("--quick",), "all but a rehearsal"),
     Script("unroll", 0.5, (), ("--quick",), "all but a rehearsal"),
+    Script("gpu_cost", 0.1, ("jax_plugins.xla_cuda12",), ("--quick",), "all but a chain"),
     Script("gpu", 1, ("mjx", "gymnasium"), ("--quick",), "all but a rehearsal of --gpu"),
 )
 QUICK_BUDGET, QUICK_JOBS = 170.0, 2  # s a script

@@ -294,6 +294,29 @@ def gpu(data: dict) -> list[str]:
     return [*markdown(["", "", *map(str, lanes)], body, 2), "", said]
 
 
+def gpu_cost(data: dict) -> list[str]:
+    """What a pass of the solver and the rest of a step are on a GPU, counted without one."""
+    table = [
+        [
+            f"{r['robot']}, {1e3 * r['dt']:g} ms, {r['scheme']}, {r['precision']}, by {r['schedule']}s",
+            str(r["lanes"]),
+            *(figure(r[k]) for k in ("pass_kernels", "pass_kb", "step_kernels", "step_kb")),
+            *(figure(1e3 * r[k]) for k in ("by_memory", "by_launches")),
+            figure(r["compile_s"]),
+        ]
+        for r in data["rows"]
+        if "skipped" not in r
+    ]
+    head = ["", "lanes", "kernels a pass", "kB a lane", "kernels besides", "kB a lane", "ns a lane by memory"]
+    head += ["by launches", "compile, CPU s"]
+    said = (
+        "Compiled for an H100 on a machine without one (`python -m benchmarks gpu_cost`): a pass of the solver, with "
+        "all its branches, and what a step has besides; and two bounds from below of a pass, by the bytes that go "
+        "between kernels and memory and by starting the kernels."
+    )
+    return [*markdown(head, table, 1), "", said]
+
+
 def environments(data: dict) -> list[str]:
     """Control steps per CPU second beside MuJoCo C's, and of other simulators in JAX."""
     rows = [r for r in data["rows"] if "failure" not in r]
@@ -441,6 +464,7 @@ TABLES = {
     "torture": torture,
     "environments": environments,
     "gpu": gpu,
+    "gpu_cost": gpu_cost,
     "step_time": step_time,
     "throughput": throughput,
     "paper_time": paper_time,

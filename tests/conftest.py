@@ -35,6 +35,12 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="needs float64"))
 
 
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config, log):
+    """The tests of a file run in one process: they share what is traced and compiled."""
+    return importlib.import_module("xdist.scheduler").LoadFileScheduling(config, log)
+
+
 @pytest.fixture(autouse=True)
 def _as_marked(request):
     """Few optimisations, but for tests marked optimised; and no rank is promoted, but by the long tests' arithmetic."""

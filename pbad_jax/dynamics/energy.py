@@ -1,5 +1,6 @@
 """Energies, momenta and gaps of a state."""
 
+import functools
 from typing import Any
 
 import jax
@@ -44,6 +45,11 @@ def potential_energy(model: Model, state: State) -> jax.Array:
         -10.601
     """
     check_state(model, state)
+    return _potential(model, state)
+
+
+@functools.partial(jax.jit, inline=True)  # called by itself, hundreds of small programs take longer to compile
+def _potential(model: Model, state: State) -> jax.Array:
     return total_potential(model, instant_of(model, state, jnp.zeros(model.nu, model.dtype)))
 
 

@@ -67,8 +67,14 @@ def read_sensors(model: Model, state: State, control=None, acceleration=None) ->
         >>> {name: x.round(3) for name, x in pbad.read_sensors(seen, pbad.make_state(seen)).items()}
         {'tip': Array([ 0.,  0., -2.], dtype=float64), 'energy': Array([0.], dtype=float64)}
     """
-    control = driven(model, state, checked(model, state, control))
-    look = _Look(model, state, control, None if acceleration is None else joint_acceleration(model, acceleration))
+    given = None if acceleration is None else joint_acceleration(model, acceleration)
+    found = _read(model, state, checked(model, state, control), given)
+    return {name: found[name] for name in model.sensors}
+
+
+@functools.partial(jax.jit, inline=True)
+def _read(model: Model, state: State, control: jax.Array, acceleration: jax.Array | None) -> dict[str, jax.Array]:
+    look = _Look(model, state, driven(model, state, control), acceleration)
     return {name: _within(s, READERS[s.kind](look, s)) for name, s in model.sensors.items()}
 
 

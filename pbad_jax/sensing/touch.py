@@ -1,5 +1,7 @@
 """What contact does to bodies, and how hard they are touched within a volume that a site has."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,8 +45,12 @@ def contact_forces(model: Model, state: State, control=None) -> jax.Array:
         >>> pbad.contact_forces(touching, pbad.make_state(touching)).round(1)
         Array([[ 0. ,  0. ,  0. ,  0. ,  0. , 95.1]], dtype=float64)
     """
-    acts = driven(model, state, checked(model, state, control))
-    at, n_links = instant_of(model, state, acts), model.topology.n_links
+    return _contact_forces(model, state, checked(model, state, control))
+
+
+@functools.partial(jax.jit, inline=True)  # called by itself, hundreds of small programs take longer to compile
+def _contact_forces(model: Model, state: State, control: jax.Array) -> jax.Array:
+    at, n_links = instant_of(model, state, driven(model, state, control)), model.topology.n_links
     field = jnp.zeros((n_links, 3, 4), model.dtype)
     for force in model.forces:
         if isinstance(force, CONTACTS):

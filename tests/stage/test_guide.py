@@ -152,10 +152,15 @@ def test_a_solve_that_begins_anew_takes_over_what_does_not_change():
     model = touching("step")
     options = pbad.Options(dt=DT, scheme="radau1")
     scheme, config = scheme_of(options), resolve(options, model)
-    start = step_start(model, pbad.make_state(model), jnp.zeros(model.nu, model.dtype), "parallel")
-    eq = equation.collocation(model, scheme, jnp.asarray(DT, model.dtype), start, None)
-    problem = problem_of(model, scheme, config, start, eq, jnp.zeros((1, model.nv), model.dtype))
-    fresh = problem.first_guide()
+
+    @jax.jit
+    def begun(state):
+        start = step_start(model, state, jnp.zeros(model.nu, model.dtype), "parallel")
+        eq = equation.collocation(model, scheme, jnp.asarray(DT, model.dtype), start, None)
+        problem = problem_of(model, scheme, config, start, eq, jnp.zeros((1, model.nv), model.dtype))
+        return problem, problem.first_guide()
+
+    problem, fresh = begun(pbad.make_state(model))
     assert fresh is not None
     led = fresh._replace(duals=jax.tree.map(lambda x: x + 1, fresh.duals), T=fresh.T + 1, trust=0.5 * fresh.trust)
     again = problem.first_guide(led)

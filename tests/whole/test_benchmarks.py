@@ -134,6 +134,53 @@ def test_every_script_is_in_the_plan_and_in_the_table():
     assert in_table - HELPERS == scripts()
 
 
+PROGRAM = """
+HloModule jit_f
+
+%fused (p: f32[8,4]) -> f32[8,4] {
+  %p = f32[8,4]{1,0} parameter(0)
+  ROOT %m = f32[8,4]{1,0} multiply(%p, %p)
+}
+
+%rare (q: f32[8,4]) -> f32[8,4] {
+  %q = f32[8,4]{1,0} parameter(0)
+  ROOT %twice = f32[8,4]{1,0} fusion(%q), kind=kLoop, calls=%fused
+}
+
+%same (s: f32[8,4]) -> f32[8,4] {
+  ROOT %s = f32[8,4]{1,0} parameter(0)
+}
+
+%body (t: (f32[8,4])) -> (f32[8,4]) {
+  %t = (f32[8,4]{1,0}) parameter(0)
+  %x = f32[8,4]{1,0} get-tuple-element(%t), index=0
+  %y = f32[8,4]{1,0} fusion(%x), kind=kLoop, calls=%fused, metadata={op_name="y"}
+  %z = f32[8,4]{1,0} conditional(%i, %y, %y), branch_computations={%rare, %same}
+  ROOT %out = (f32[8,4]{1,0}) tuple(%z)
+}
+
+%go_on (u: (f32[8,4])) -> pred[] {
+  %u = (f32[8,4]{1,0}) parameter(0)
+  ROOT %more = pred[] fusion(%u), kind=kLoop, calls=%fused
+}
+
+ENTRY %main (a: f32[8,4]) -> f32[8,4] {
+  %a = f32[8,4]{1,0} parameter(0)
+  %b = f32[8,4]{1,0} copy(%a)
+  %w = (f32[8,4]{1,0}) while(%b), condition=%go_on, body=%body
+  ROOT %c = f32[8,4]{1,0} get-tuple-element(%w), index=0
+}
+"""
+
+
+def test_kernels_and_bytes_of_a_program_are_counted(monkeypatch):
+    """A pass is a loop's body with its branches; what a kernel consists of is not counted again."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    count = importlib.import_module("gpu_cost")
+    one, outside = count.costs(PROGRAM)
+    assert one == count.Cost(2, 2 * 2 * 128) and outside == count.Cost(1, 2 * 128)
+
+
 def test_the_plan_takes_about_an_hour():
     assert sum(s.minutes for s in suite.SCRIPTS) < 66
 
