@@ -48,6 +48,7 @@ GYMNASIUM: dict[str, tuple[str, dict]] = {
     "ant": ("Ant-v5", {"include_cfrc_ext_in_observation": False}),
 }
 FILES = {"walker2d": "walker2d_v5"}
+POINTS = 40  # of a curve that is written
 PACE = 0.6  # m/s, forward, what the quadruped is told
 
 
@@ -113,7 +114,7 @@ def swimmer(seed: int, iterations: int, steps: int) -> dict:
         "best_m_s": common.digits(max(r["best_m"] for r in curve) / (0.05 * steps)),
         "failed": sum(r["failed"] for r in curve), "cpu_s": common.digits(last["cpu_s"]),
         "wall_s": common.digits(last["wall_s"]), "best": [common.digits(x, 6) for x in best],
-        "curve": [rounded(r) for r in curve],
+        "curve": thinned(curve),
     }  # fmt: skip
 
 
@@ -169,8 +170,14 @@ def learnt(run: Run, folder: pathlib.Path) -> dict:
         "in_small_steps": in_small_steps(trainer, env, learner.p, s) if run.repeat == 1 else None,
         "in_mujoco": in_mujoco(trainer, run.task, env.task, learner.p, s.time_limit),
         "in_mujoco_finer": in_mujoco(trainer, run.task, env.task, learner.p, s.time_limit, FINER),
-        "curve": [rounded(r) for r in curve],
+        "curve": thinned(curve),
     }
+
+
+def thinned(curve: list[dict]) -> list[dict]:
+    """At most POINTS of its points, evenly, and the last one: as many as a figure shows."""
+    every = -(-len(curve) // POINTS)
+    return [rounded(r) for r in curve[::-1][::every][::-1]]
 
 
 def told(run: Run, curve: list[dict]) -> dict:
