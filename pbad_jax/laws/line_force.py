@@ -137,17 +137,17 @@ class LineForce:
         """That the law has as many numbers as there are lengths, and no energy of what is no number.
 
         Raises:
-            ModelError: no `along`; an array in the law that is of another number of lengths; an energy along the rates
-                of a ball.
+            ModelError: no `along`; an array of one number in the law of several lengths; an energy along the rates of a
+                ball.
         """
         if not callable(getattr(self.law, "along", None)):
             raise ModelError(f"{self.name}: its law has no method along(lengths, at) -> forces.Along")
         on = self.length.dofs(model)
         for path, x in jax.tree_util.tree_leaves_with_path(self.law):
-            if np.ndim(x) and len(x) != len(on):
+            if len(path) == 1 and np.shape(x) == (1,) != (len(on),):
                 raise ModelError(
-                    f"{self.name}: {jax.tree_util.keystr(path).lstrip('.')} has shape {np.shape(x)}, and there are "
-                    f"{len(on)} {self.length.noun}; give ({len(on)}, ...), or () for all"
+                    f"{self.name}: {jax.tree_util.keystr(path).lstrip('.')} has shape (1,), and there are {len(on)} "
+                    f"{self.length.noun}; give ({len(on)},), or () for all"
                 )
         balls = on[:, tree(model.topology).ball_v.reshape(-1)].any(axis=1)
         if isinstance(self.length, Joints) and self._has_energy_of(balls):

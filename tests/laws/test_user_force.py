@@ -239,10 +239,6 @@ WRONG_LAWS = {
     "energy": (changed_law(engery=lambda self, x: 0.0), "'engery' of this Band is no name of a law"),
     "dissipates": (changed_law(dissipate=True), "is 'dissipates' meant?"),
     "no along": (changed_law(along=None), "JointBand: its law has no method along"),
-    "numbers": (
-        Band(jnp.ones(2)),
-        r"JointBand: k has shape \(2,\), and there are 6 degrees of freedom; give \(6, ...\)",
-    ),
     "one number": (Band(jnp.ones(1)), r"JointBand: k has shape \(1,\)"),
 }
 WRONG_ALONG = {
