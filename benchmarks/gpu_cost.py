@@ -9,8 +9,8 @@ Wants XLA's compiler for CUDA, in an environment of its own (5.5 GB; no driver, 
 Where that is missing, one row says so. Rows: a robot, precision and number of lanes; `schedule` is "step" (a vmapped
 step) or "iteration" (a rollout_batch, whose pass is an iteration and what admits and retires lanes). `pass_kernels` and
 `pass_kb`: of the body of the solver's loop, the kernels and what they read and write, kB a lane; a branch that may be
-left out counts as taken. `step_kernels`, `step_kb`: all that is not in a loop, begin and end of a step. `compile_s`:
-CPU seconds.
+left out counts as taken. `step_kernels`, `step_kb`: what is round that loop, begin and end of a step. `compile_s`: CPU
+seconds.
 
 Two bounds from below of a pass, us a lane: `by_memory`, its bytes over the bandwidth, and `by_launches`, its kernels
 times what starting one takes. Neither knows caches, which hold what few lanes move.
@@ -174,16 +174,24 @@ def whole(computations: dict[str, Computation], name: str) -> tuple[Cost, list[s
     return total, inner
 
 
-def costs(program: str) -> tuple[Cost, Cost]:
-    """Of the body of the solver's loop, which moves most, with the loops in it; and of all that is in no loop."""
+def costs(program: str, schedule: str) -> tuple[Cost, Cost]:
+    """A pass, the body of the solver's loop with the loops in it; and what is round that loop.
+
+    Of steps that is all that is in no loop; of iterations the body of another loop, which admits and retires lanes.
+    """
     computations, entry = read(program)
 
     def unrolled(name: str) -> Cost:
         cost, inner = whole(computations, name)
         return functools.reduce(Cost.plus, map(unrolled, inner), cost)
 
+    def heaviest(names: list[str]) -> str:
+        return max(names, key=lambda name: unrolled(name).moved)
+
     outside, bodies = whole(computations, entry)
-    return max(map(unrolled, bodies), key=lambda cost: cost.moved, default=Cost()), outside
+    if schedule == "iteration":
+        outside, bodies = whole(computations, heaviest(bodies))
+    return unrolled(heaviest(bodies)), outside
 
 
 # --- programs ---------------------------------------------------------------------------------------------
@@ -214,7 +222,7 @@ def measure(name: str, dt: float, scheme: str, precision: str, lanes: int, sched
         return pbad.rollout_batch(model, states, controls, STEPS, options)
 
     text, seconds = compiled(program, states, controls)
-    one, outside = costs(text)
+    one, outside = costs(text, schedule)
     return row | {
         "pass_kernels": one.kernels,
         "pass_kb": digits(one.moved / lanes / 1e3),

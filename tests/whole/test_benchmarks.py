@@ -177,7 +177,7 @@ def test_kernels_and_bytes_of_a_program_are_counted(monkeypatch):
     """A pass is a loop's body with its branches; what a kernel consists of is not counted again."""
     monkeypatch.syspath_prepend(str(FOLDER))
     count = importlib.import_module("gpu_cost")
-    one, outside = count.costs(PROGRAM)
+    one, outside = count.costs(PROGRAM, "step")
     assert one == count.Cost(2, 2 * 2 * 128) and outside == count.Cost(1, 2 * 128)
 
 
