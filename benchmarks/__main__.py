@@ -4,6 +4,7 @@
     python -m benchmarks --full             # everything, hours
     python -m benchmarks --gpu              # all figures of a GPU, nine minutes; with --quick a rehearsal
     python -m benchmarks --quick            # does every script run? Two at a time, so its figures mean nothing
+    python -m benchmarks gpu_cost rotation  # these, each with its own usual plan and without a limit
     python -m benchmarks --list
     python -m benchmarks compare OLD.json NEW.json
 
@@ -158,6 +159,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("names", nargs="*", metavar="SCRIPT", help="these, with their own plans and without a limit")
     parser.add_argument("--quick", action="store_true", help="small cases: does every script run?")
     parser.add_argument("--full", action="store_true", help="every case of every script, and no budget")
     parser.add_argument("--gpu", action="store_true", help="only gpu.py, whole")
@@ -171,6 +173,11 @@ def main() -> int:
     chosen = [s for s in SCRIPTS if arguments.only in s.name]
     if arguments.gpu:
         chosen = [s._replace(minutes=9 / 3, arguments=()) for s in SCRIPTS if s.name == "gpu"]
+    if arguments.names:
+        unknown = set(arguments.names) - {s.name for s in SCRIPTS}
+        if unknown:
+            parser.error(f"there is no script {min(unknown)!r}; see --list")
+        chosen = [s._replace(minutes=float("inf"), arguments=()) for s in SCRIPTS if s.name in arguments.names]
     if not chosen:
         parser.error(f"no script is named like {arguments.only!r}")
     for s in chosen:

@@ -91,7 +91,7 @@ def compiled(function, *given) -> tuple[str, float]:
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=card()), given)
         began = time.process_time()
         program = jax.jit(function).trace(*shapes).lower(lowering_platforms=("cuda",)).compile()
-        return program.as_text(), time.process_time() - began
+        return program.as_text() or "", time.process_time() - began
     finally:
         jax.default_backend = here
 
@@ -138,12 +138,14 @@ def bytes_of(shape: str) -> int:
 
 def read(program: str) -> tuple[dict[str, Computation], str]:
     """The computations of an optimised program by name, and the name of its entry."""
-    found, entry = {}, ""
+    found: dict[str, Computation] = {}
+    entry = ""
     for block in re.split(r"\n(?=(?:ENTRY )?%?[\w.\-]+ \(.*\) -> .*\{\n)", program):
         head = re.match(r"(ENTRY )?%?([\w.\-]+) \(", block)
         if head is None:
             continue
-        entry = head.group(2) if head.group(1) else entry
+        title = str(head.group(2))
+        entry = title if head.group(1) else entry
         own, calls, inner, shapes = Cost(), [], [], {}
         for line in block.split("\n")[1:]:
             m = OPERATION.match(line)
@@ -159,7 +161,7 @@ def read(program: str) -> tuple[dict[str, Computation], str]:
             elif operation in ("call", "conditional", "async-start"):
                 calls += CALLED.findall(more)
                 calls += [x.strip().lstrip("%") for each in BRANCHES.findall(more) for x in each.split(",")]
-        found[head.group(2)] = Computation(own, calls, inner)
+        found[title] = Computation(own, calls, inner)
     return found, entry
 
 
