@@ -13,7 +13,7 @@ left out counts as taken. `step_kernels`, `step_kb`: what is round that loop, be
 seconds.
 
 Two bounds from below of a pass, us a lane: `by_memory`, its bytes over the bandwidth, and `by_launches`, its kernels
-times what starting one takes. Neither knows caches, which hold what few lanes move.
+times an assumed 2.5 us to start one. Neither knows caches, which hold what few lanes move.
 """
 
 import functools
@@ -34,7 +34,7 @@ from truth import BARKOUR, in_wheel
 
 import pbad_jax as pbad
 
-BANDWIDTH, LAUNCH = 3.35e12, 2.5e-6  # byte/s of an H100; s a kernel (results/gpu.json: 1,971 kernels in 5 ms)
+BANDWIDTH, LAUNCH = 3.35e12, 2.5e-6  # byte/s of an H100; s to start a kernel, assumed
 LANES = (4096, 65536)
 ROBOTS = (("chain", 0.05), ("ant", 0.05), ("humanoid", 0.02), ("spider", 0.05), ("quadruped", 0.02))
 STEPS = 10  # of a rollout by iterations

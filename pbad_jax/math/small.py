@@ -97,5 +97,8 @@ def take(x: jax.Array, index: np.ndarray) -> jax.Array:
 
 
 def computed_once(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-    """The same arrays, computed once: keeps XLA's CPU fusion from recomputing them inside every consumer."""
+    """The same arrays, behind a barrier for most of XLA's passes, which else compute them in several places.
+
+    Fusion on a CPU is not stopped by it (jax 0.10): where bits must be those that are kept, go through a loop's carry.
+    """
     return jax.lax.optimization_barrier(arrays)

@@ -122,15 +122,10 @@ def run(
         )
 
     # the first trajectories have slots, and nothing is written
-    lane_numbers = jnp.minimum(jnp.arange(width, dtype=jnp.int32), n)
-    slots = _not_begun(lanes, n, lane_numbers, *first_of(lane_numbers))
-    shapes = jax.eval_shape(lanes.end, jax.tree.map(lambda x: x[0], slots), jnp.ones((), bool))[0].row
-    written = jax.tree.map(lambda x: jnp.zeros((n, room, *x.shape), x.dtype), shapes)
-    none, all_of_them = jnp.zeros((), jnp.int32), jnp.ones(width, bool)
+    numbers = jnp.minimum(jnp.arange(width, dtype=jnp.int32), n)
+    batch = _at_first(lanes, numbers, first_of(numbers), (states, carry), room)
     if not room:
-        return written, states, carry, (none, none, jnp.ones((), model.dtype))
-    waiting, last, used = jnp.asarray(min(width, n), jnp.int32), jnp.zeros(n, jnp.int32), jnp.zeros(width, jnp.int32)
-    batch = _BatchState(slots, all_of_them, all_of_them, waiting, written, (states, carry), last, none, none, used)
+        return batch.written, states, carry, (batch.passes, batch.rounds, jnp.ones((), model.dtype))
 
     # until no slot has a trajectory
     batch = loops.while_loop(lambda f: jnp.any(f.slots.request.lane < n), turn, batch)
@@ -139,6 +134,17 @@ def run(
     written = _filled(batch.written, batch.last, rows, room) if callbacks.stops else batch.written
     busy = jnp.mean(batch.used.astype(model.dtype)) / jnp.maximum(1, batch.passes)
     return written, *batch.ends, (batch.passes, batch.rounds, busy)
+
+
+def _at_first(lanes: Programs, numbers: jax.Array, firsts: tuple, every: tuple, room: int) -> _BatchState:
+    """Slots of the first lanes, whose steps are about to begin, and room for the rows of all."""
+    width, n = len(numbers), len(every[0].q)
+    slots = _not_begun(lanes, n, numbers, *firsts)
+    shapes = jax.eval_shape(lanes.end, jax.tree.map(lambda x: x[0], slots), jnp.ones((), bool))[0].row
+    written = jax.tree.map(lambda x: jnp.zeros((n, room, *x.shape), x.dtype), shapes)
+    none, begins = jnp.zeros((), jnp.int32), jnp.ones(width, bool)
+    waiting, last, used = jnp.asarray(min(width, n), jnp.int32), jnp.zeros(n, jnp.int32), jnp.zeros(width, jnp.int32)
+    return _BatchState(slots, begins, begins, waiting, written, every, last, none, none, used)
 
 
 def _not_begun(lanes: Programs, n: int, lane: jax.Array, state: State, carry: Any) -> Slot:
