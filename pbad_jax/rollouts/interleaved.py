@@ -70,7 +70,7 @@ def run(
         what was written (lanes, rows, ...), or room instead of rows, of which those count; the States and the carry at
         the end; then passes, rounds and the busy share of the schedule.
     """
-    n, room = states.q.shape[0], rows if room is None else room
+    n, most = states.q.shape[0], rows if room is None else room
     model, axes = solved_for(options, model), None if axes is None else solved_for(options, axes)
 
     # what a lane does before, in and after a step, as programs that are traced once
@@ -123,15 +123,15 @@ def run(
 
     # the first trajectories have slots, and nothing is written
     numbers = jnp.minimum(jnp.arange(width, dtype=jnp.int32), n)
-    batch = _at_first(lanes, numbers, first_of(numbers), (states, carry), room)
-    if not room:
+    batch = _at_first(lanes, numbers, first_of(numbers), (states, carry), most)
+    if not most:
         return batch.written, states, carry, (batch.passes, batch.rounds, jnp.ones((), model.dtype))
 
     # until no slot has a trajectory
     batch = loops.while_loop(lambda f: jnp.any(f.slots.request.lane < n), turn, batch)
 
     # rows after a frozen step repeat it; busy is the share of iterations that were of use
-    written = _filled(batch.written, batch.last, rows, room) if callbacks.stops else batch.written
+    written = _filled(batch.written, batch.last, rows, most) if callbacks.stops else batch.written
     busy = jnp.mean(batch.used.astype(model.dtype)) / jnp.maximum(1, batch.passes)
     return written, *batch.ends, (batch.passes, batch.rounds, busy)
 
