@@ -23,13 +23,14 @@ def metric_of(factor) -> DenseMetric:
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["metric", "max_correction", "data"],
-    meta_fields=["evaluate", "jacobian", "plus", "first", "guided", "follows_from_zero"],
+    meta_fields=["evaluate", "jacobian", "plus", "first", "guided", "believes", "follows_from_zero"],
 )
 @dataclasses.dataclass(frozen=True)
 class Toy:
     """evaluate: (x, h, *data) -> r, terms. jacobian: terms -> J, by default the terms themselves. plus: (x, δ) -> x.
 
     first: (x_done, h_done, h) -> x. guided: the dual before the first iterate, and (x, dual, trust) -> r, J, dual.
+    believes: J -> whether a root is on its branch; where it is not, J is asked of again without trust.
     `data` may be traced.
     """
 
@@ -39,12 +40,21 @@ class Toy:
     plus: Callable = lambda x, delta: x + delta
     first: Callable | None = None
     guided: tuple[Callable, Callable] | None = None
+    believes: Callable | None = None
     follows_from_zero: bool = True
     max_correction: Any = dataclasses.field(default_factory=lambda: jnp.full(1, jnp.inf, DTYPE))
     data: tuple = ()
 
     def first_guide(self, old=None):
         return None if self.guided is None else (self.guided[0](), jnp.ones((), DTYPE))
+
+    @property
+    def asks_twice(self):
+        return self.believes is not None
+
+    def second_guide(self, guide, again):
+        dual, trust = guide
+        return dual, jnp.where(again, 0.0, trust)
 
     def next_guide(self, guide, terms, delta, trust):
         return terms[1], trust
@@ -89,8 +99,8 @@ class Toy:
     def goes_far(self):
         return jnp.ones((), bool)
 
-    def is_on_branch(self, h, attempt, asked, on_the_way):
-        return jnp.ones((), bool)
+    def is_on_branch(self, h, attempt, J, asked, again, on_the_way):
+        return jnp.ones((), bool) if self.believes is None else self.believes(J)
 
 
 def toy(residual, factor=None, n=None, **options) -> Toy:

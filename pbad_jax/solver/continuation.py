@@ -11,6 +11,8 @@ does is nearly chance: of six first guesses (`STARTS`), most of them with less m
 about half of what those before it have left. They come before smaller h. Where the plain guess moves little, it is
 the first: there it is good, and nothing wanders.
 
+A root that is refused may be asked of once more, by another matrix (`asks_twice`): the next pass evaluates it again.
+
 Everything is one loop with one evaluation in its body, so it costs no compile time and, where the first attempt
 converges, nothing at all.
 """
@@ -45,6 +47,7 @@ class State(NamedTuple):
     starts: jax.Array  # () int32, how many direct attempts have ended
     iterations: jax.Array
     status: jax.Array
+    again: jax.Array | None  # () bool: what comes next is a second look at a root; None: the problem has none
 
 
 def init(problem: Problem, *, status: jax.Array | int) -> State:
@@ -55,16 +58,22 @@ def init(problem: Problem, *, status: jax.Array | int) -> State:
     dtype = jax.tree.leaves(x)[0].dtype
     one, zero, none = jnp.ones((), dtype), jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
     attempt = lm.init(problem, x, trust, status=status)
-    return State(attempt, one, zero, x, 0.5 * one, none, none, jnp.asarray(status, jnp.int8))
+    again = jnp.zeros((), bool) if problem.asks_twice else None
+    return State(attempt, one, zero, x, 0.5 * one, none, none, jnp.asarray(status, jnp.int8), again)
 
 
 def iterate(problem: Problem, settings: lm.Settings, s: State) -> State:
     """One Levenberg–Marquardt iteration, and where it ended an attempt, the choice of the next."""
     attempt_limit = ATTEMPT if s.attempt.guide is None else GUIDED_ATTEMPT
     limit = attempt_limit if problem.follows_from_zero else settings.max_iterations
-    attempt = lm.iterate(problem, s.h, settings._replace(max_iterations=limit), s.attempt)
-    attempt = _given_up(problem, _judged(problem, s, attempt))
-    after = s._replace(attempt=attempt, iterations=s.iterations + (s.attempt.iterations >= 0))
+    settings_of_one = settings._replace(max_iterations=limit)
+    attempt, J = lm.iterate_or_look_again(problem, s.h, settings_of_one, s.attempt, s.again)
+
+    # where it has ended the root is judged; the first guess is no iteration, nor is a second look
+    attempt, again = _judged(problem, s, attempt, J)
+    attempt = _given_up(problem, attempt, again)
+    counts = s.attempt.iterations >= 0 if s.again is None else (s.attempt.iterations >= 0) & ~s.again
+    after = s._replace(attempt=attempt, iterations=s.iterations + counts, again=again)
     after = (_next_attempt if problem.follows_from_zero else _only_attempt)(problem, settings, after)
     return jax.tree.map(lambda new, old: jnp.where(s.status == lm.RUNNING, new, old), after, s)
 
@@ -75,12 +84,13 @@ def _start(problem: Problem, k) -> jax.Array:
     return jnp.asarray(STARTS, problem.max_correction.dtype)[(first + k) % len(STARTS)]
 
 
-def _given_up(problem: Problem, attempt: lm.SolveState) -> lm.SolveState:
+def _given_up(problem: Problem, attempt: lm.SolveState, again: jax.Array | None) -> lm.SolveState:
     """MAX_ITER instead of RUNNING where a guided attempt still wanders: from elsewhere it will take fewer."""
     if attempt.guide is None or not problem.follows_from_zero:
         return attempt
     wanders = (attempt.iterations >= WANDERING) & (lm.reach(problem, attempt.step) > FAR)
-    status = jnp.where(wanders & (attempt.status == lm.RUNNING), jnp.int8(Status.MAX_ITER), attempt.status)
+    runs = attempt.status == lm.RUNNING if again is None else (attempt.status == lm.RUNNING) & ~again
+    status = jnp.where(wanders & runs, jnp.int8(Status.MAX_ITER), attempt.status)
     return attempt._replace(status=status)
 
 
@@ -114,6 +124,7 @@ def _next_attempt(problem: Problem, settings: lm.Settings, s: State) -> State:
     )
     status = jnp.where(ended, status, jnp.int8(lm.RUNNING))
     tired = (status == lm.RUNNING) & (s.iterations >= settings.max_iterations)
+    tired = tired if s.again is None else tired & ~s.again
     status = jnp.where(tired, jnp.int8(Status.MAX_ITER), status)
 
     # else the next guess: another one of STARTS at h = 1, or the last root extrapolated to h
@@ -135,21 +146,32 @@ def _next_attempt(problem: Problem, settings: lm.Settings, s: State) -> State:
         starts=starts,
         iterations=s.iterations,
         status=status,
+        again=s.again,
     )
 
 
-def _judged(problem: Problem, s: State, attempt: lm.SolveState) -> lm.SolveState:
-    """BRANCH instead of CONVERGED where the root is not on the branch that starts at h = 0."""
-    found = (attempt.status == Status.CONVERGED) & (s.status == lm.RUNNING)
-    good = problem.is_on_branch(s.h, attempt, found, (s.h_done > 0) | (s.h < 1))
-    return attempt._replace(status=jnp.where(found & ~good, jnp.int8(Status.BRANCH), attempt.status))
+def _judged(problem: Problem, s: State, attempt: lm.SolveState, J: Any) -> tuple[lm.SolveState, jax.Array | None]:
+    """BRANCH instead of CONVERGED where the root is not on the branch that starts at h = 0, as J says.
+
+    Where it `asks_twice` the attempt runs on when it is refused, and it is CONVERGED or BRANCH after that second look.
+    Returns the attempt, and whether a second look is to come.
+    """
+    found, on_the_way = attempt.status == Status.CONVERGED, (s.h_done > 0) | (s.h < 1)
+    found = (found if s.again is None else found | s.again) & (s.status == lm.RUNNING)
+    good = problem.is_on_branch(s.h, attempt, J, found, s.again, on_the_way)
+    status = jnp.where(found & ~good, jnp.int8(Status.BRANCH), attempt.status)
+    if s.again is None:
+        return attempt._replace(status=status), None
+    again = found & ~good & ~s.again
+    status = jnp.where(again, jnp.int8(lm.RUNNING), jnp.where(found & good, jnp.int8(Status.CONVERGED), status))
+    return attempt._replace(status=status), again
 
 
 def of_one_attempt(problem: Problem, attempt: lm.SolveState) -> State:
     """What has been found at h = 1 by a solver of its own, judged."""
     one, none = jnp.ones_like(attempt.norm), jnp.zeros((), jnp.int32)
-    running = State(attempt, one, 0.0 * one, attempt.x, one, none, none, jnp.int8(lm.RUNNING))
-    attempt = _judged(problem, running, attempt)
+    running = State(attempt, one, 0.0 * one, attempt.x, one, none, none, jnp.int8(lm.RUNNING), None)
+    attempt, _ = _judged(problem, running, attempt, attempt.J)
     done = jnp.where(attempt.status == Status.CONVERGED, one, 0.0)
     return running._replace(attempt=attempt, h_done=done, iterations=attempt.iterations, status=attempt.status)
 

@@ -136,7 +136,22 @@ def restart(problem: Problem, s: SolveState, x, trust: jax.Array | float = 1.0) 
 
 def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveState:
     """Exactly one iteration: evaluate the trial, judge it, solve once. A finished solve is returned unchanged."""
+    return iterate_or_look_again(problem, h, settings, s, None)[0]
+
+
+def iterate_or_look_again(
+    problem: Problem, h, settings: Settings, s: SolveState, again: jax.Array | None
+) -> tuple[SolveState, Any]:
+    """`iterate`; where `again` () bool the same evaluation is of the best point, and the state is returned unchanged.
+
+    Returns:
+        the state, and its matrix, or the other one that `again` makes there (Problem.second_guide).
+    """
     judge, go_on = (judge_smooth, _corrected_once_more) if s.guide is None else (judge_led, _led_on)
+    runs, given = s.status == RUNNING, s
+    if again is not None:
+        trial = jax.tree.map(lambda x, trial: jnp.where(again, x, trial), s.x, s.trial)
+        s = s._replace(trial=trial, guide=problem.second_guide(s.guide, again))
 
     # the residual alone judges the trial; a matrix is made where the solve goes on from there
     r, terms = problem.residual(s.trial, h, s.guide)
@@ -145,7 +160,8 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
     verdict = judge(problem, h, s, t)
     first = s.iterations < 0  # a guess that is a root to the bit needs a matrix too: its branch is told by it
     wanted = verdict.better & (settings.keeps_matrix | first | ~_is_root(s, t, verdict.tiny, verdict.better))
-    J, finite = _matrix(problem, s, t, wanted)
+    wanted = wanted & runs
+    J, finite = _matrix(problem, s, t, wanted if again is None else wanted | again)
 
     # accept or reject: λ follows from that, and whether the solve ends, and how
     accept = verdict.better & finite
@@ -178,8 +194,10 @@ def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveStat
     after = after._replace(iterations=s.iterations + 1)
     after = go_on(problem, s, t, after, model_r, root & accept)
 
-    # a finished solve stays as it is
-    return jax.tree.map(lambda new, old: jnp.where(s.status == RUNNING, new, old), after, s)
+    # a finished solve stays as it is, and one that is looked at again
+    goes_on = runs if again is None else runs & ~again
+    after = jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), after, given)
+    return after, after.J if again is None else jax.tree.map(lambda a, b: jnp.where(again, a, b), J, after.J)
 
 
 class _Trial(NamedTuple):
@@ -301,7 +319,7 @@ def _is_root(s: SolveState, t: _Trial, tiny, accept) -> jax.Array:
 
 
 def _matrix(problem: Problem, s: SolveState, t: _Trial, wanted):
-    """The trial's matrix where it is wanted, else the old one; whether it is finite."""
+    """The matrix of the point that was evaluated where it is wanted, else the old one; whether it is finite."""
 
     def as_before(problem, terms, J):
         del problem, terms
@@ -312,7 +330,7 @@ def _matrix(problem: Problem, s: SolveState, t: _Trial, wanted):
         finite = jnp.all(jnp.stack([jnp.isfinite(jnp.sum(leaf)) for leaf in jax.tree.leaves(J)]))
         return jax.tree.map(lambda a, b: jnp.where(finite, a, b), J, J_old), finite
 
-    return cond_if_any(wanted & (s.status == RUNNING), as_before, anew, problem, t.terms, s.J)
+    return cond_if_any(wanted, as_before, anew, problem, t.terms, s.J)
 
 
 def _correction(problem: Problem, s: SolveState, J, r: jax.Array, damping) -> jax.Array:

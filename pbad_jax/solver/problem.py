@@ -77,6 +77,15 @@ class Problem(Protocol):
         """After an iterate with these terms, from which the step δ is made; trust () in tangents, from 1 to 0."""
         ...
 
+    @property
+    def asks_twice(self) -> bool:
+        """Whether a root that `is_on_branch` refuses is asked of again, by the matrix of `second_guide`. Static."""
+        ...
+
+    def second_guide(self, guide: Any, again: jax.Array) -> Any:
+        """The guide, and where `again` () bool one that makes another linear model at the root that is refused."""
+        ...
+
     def modelled(self, terms: Any, r: jax.Array) -> jax.Array:
         """The residual of the linear model at x (n,): r itself at a root, and where there is no guide."""
         ...
@@ -105,10 +114,13 @@ class Problem(Protocol):
         """Whether the plain guess at h = 1 is so far from h = 0 that laws with kinks may lead astray; () bool."""
         ...
 
-    def is_on_branch(self, h: Any, attempt: Any, asked: jax.Array, on_the_way: jax.Array) -> jax.Array:
+    def is_on_branch(
+        self, h: Any, attempt: Any, J: Any, asked: jax.Array, again: jax.Array | None, on_the_way: jax.Array
+    ) -> jax.Array:
         """Whether a root is the one that grows out of h = 0, as far as can be told where it is `asked`; () bool.
 
-        attempt: the SolveState that found it at h, with its x, J and guide, and whether Newton's method `leaps`.
+        attempt: the SolveState that found it at h, with its x, and whether Newton's method `leaps`.
+        J: what it is told by. again: where it was refused before, and J is another; None: never (not `asks_twice`).
         on_the_way: whether the guess was from the root at a smaller h, or for one.
         """
         ...

@@ -147,13 +147,25 @@ class StageProblem:
         """The largest of the plain guess, rad."""
         return jnp.max(jnp.where(tree(self.model.topology).dof_slide, 0.0, jnp.abs(self.direction)))
 
-    def is_on_branch(self, h, attempt: lm.SolveState, asked: jax.Array, on_the_way: jax.Array) -> jax.Array:
+    @property
+    def asks_twice(self) -> bool:
+        """Where friction follows a normal force: it may jam what slides, a jump of the motion, no leap of the solver."""
+        return self._is_guided and self.eq.has_branches
+
+    def second_guide(self, guide: StageGuide, again: jax.Array) -> StageGuide:
+        """Where `again` without trust: the matrix is as if friction did not follow."""
+        return guide._replace(trust=jnp.where(again, 0.0, guide.trust))
+
+    def is_on_branch(
+        self, h, attempt: lm.SolveState, J, asked: jax.Array, again: jax.Array | None, on_the_way: jax.Array
+    ) -> jax.Array:
         """Whether a root is connected with h = 0 as J says, if it is suspect, and none is nearby that is leapt to."""
         if not self.eq.has_branches:
             return jnp.ones((), bool)
-        found = attempt.x, attempt.J, h, attempt.guide
+        suspect = self._is_suspect(attempt.x, J)
+        suspect = suspect if again is None else suspect | again
         judge = lambda problem, *found: problem._is_connected(*found)  # noqa: E731
-        good = cond_if_any(asked & self._is_suspect(*found[:2]), _yes, judge, self, *found, takes_long=True)
+        good = cond_if_any(asked & suspect, _yes, judge, self, attempt.x, J, h, takes_long=True)
         return good & ~(attempt.leaps & self._has_roots_nearby(on_the_way))
 
     def _has_roots_nearby(self, on_the_way: jax.Array) -> jax.Array:
@@ -174,14 +186,10 @@ class StageProblem:
         moves = inertia > STILL * size_of(self.model, self.eq.dt)
         return moves & (soft | (branch.largest_turn(self.model, moved) >= branch.LARGE_TURN))
 
-    def _is_connected(self, x: jax.Array, J, h, guide: StageGuide | None) -> jax.Array:
-        """Whether J says that the root is connected with h = 0, perhaps as if friction did not follow a normal force:
-        it may jam what slides, a jump of the motion and no leap of the solver. And whether its turns can be counted.
-        """
+    def _is_connected(self, x: jax.Array, J, h) -> jax.Array:
+        """Whether J says that the root is connected with h = 0, and whether its turns can be counted."""
         D = self.eq.D if len(self.C) > 1 else jnp.ones((1, 1), x.dtype)
         connected = branch.is_connected(self.model, self.start.factor, D, J)
-        if guide is not None:
-            connected = cond_if_any(~connected, _yes, _is_connected_without, self, x, h, guide, D)
         coasted = None if self.eq.coasts is None else jnp.multiply.outer(h * self.eq.nodes, self.eq.coasts)
         return branch.counts_turns(self.model, x, coasted) & connected
 
@@ -195,12 +203,6 @@ class StageProblem:
 
 def _yes(*_) -> jax.Array:
     return jnp.ones((), bool)
-
-
-def _is_connected_without(problem: StageProblem, x: jax.Array, h, guide: StageGuide, D: jax.Array) -> jax.Array:
-    """By the matrix without how friction follows the normal force."""
-    _, terms = problem.residual(x, h, guide._replace(trust=jnp.zeros_like(guide.trust)))
-    return branch.is_connected(problem.model, problem.start.factor, D, problem.matrix(terms))
 
 
 def problem_of(

@@ -109,8 +109,13 @@ def divided(impulse: jax.Array) -> jax.Array:
     return SHARE * impulse + (1 - 2 * SHARE)
 
 
-def after_closing_impulse(problem: StageProblem, found: StepResult, st: StageFields, known: Any = None) -> StepResult:
-    """What was found of a step with the stages st, with the velocities after the share of the impulse at its end."""
+def after_closing_impulse(
+    problem: StageProblem, found: StepResult, st: StageFields, pushes: Load, known: Any = None
+) -> StepResult:
+    """What was found of a step with the stages st, with the velocities after the share of the impulse at its end.
+
+    pushes: what acts once a step, at its end.
+    """
     # the end of the step, where a solve starts that knows what acts once a step alone
     model, dt = problem.model, problem.eq.dt
     good = found.status == Status.CONVERGED
@@ -120,7 +125,7 @@ def after_closing_impulse(problem: StageProblem, found: StepResult, st: StageFie
 
     # the equation for v⁺, its guess and its root
     eq = ClosingEquation(dt, jnp.ones(1, q.dtype), jnp.ones(1, q.dtype), effective_mass(model, start, dt))
-    guess = dt * _guess(model, start, eq, equation.end_load(model, problem.start, 1.0, st, dt), problem.start.v)
+    guess = dt * _guess(model, start, eq, pushes, problem.start.v)
     once = dataclasses.replace(model, forces=tuple(acting(model, "step")))
     newton = problem.config._replace(method="lm", objective="root", condition=False)
     if any(map(has_inertia, once.forces)):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from pbad_jax.errors import Status
 from pbad_jax.kinematics import manifold
+from pbad_jax.laws.force import acting
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import State
 from pbad_jax.schemes import Scheme
@@ -77,14 +78,19 @@ def end(
     )
 
     # how far it is from the motion
-    J = found.attempt.J if config.method == "lm" else None
-    error = local_error(model, scheme, start, eq, st, mass, J)
+    J, pushes = found.attempt.J if config.method == "lm" else None, None
+    if eq.impulse is not None and acting(model, "step"):
+        pushes = jax.lax.stop_gradient(equation.end_load(model, start, 1.0, st, eq.dt))
+    error = local_error(model, scheme, start, eq, st, pushes, mass, J)
 
     # all of it, with the impulse at the end of schemes that divide theirs
     roots = Roots(leg.memory, found.attempt.x)
     result = step_result(solved, found, st, v, history, work + at_once, roots)
     result = result._replace(figures=result.figures._replace(error=error))
-    return after_closing_impulse(solved, result, st, known and known.closing) if closed else result
+    if not closed:
+        return result
+    assert pushes is not None
+    return after_closing_impulse(solved, result, st, pushes, known and known.closing)
 
 
 def own_error(model: Model, scheme: Scheme, result: StepResult) -> jax.Array | None:

@@ -63,6 +63,7 @@ def local_error(
     start: StepStart,
     eq: StageEquation,
     st: StageFields,
+    pushes: Load | None,
     mass: Operator,
     J: Operator | None,
 ) -> jax.Array:
@@ -70,7 +71,8 @@ def local_error(
     and of ends with an inertia, whose force at an instant depends on accelerations.
 
     Args:
-        eq, st: the equation and its stages at the root. mass, J: at the end, and at the root; J None: not known.
+        eq, st: the equation and its stages at the root. pushes: what acts once a step, at its end; None: nothing does.
+        mass, J: at the end, and at the root; J None: not known.
     """
     weights = missing(scheme)
     if not weights or any(map(has_inertia, model.forces)):
@@ -90,8 +92,8 @@ def local_error(
     frames, z = jax.tree.map(lambda x: x[-1], (st.frames, st.z))
     d = operator.pullback(model, frames, matmul(left.T, model.second_moment), start.recurrence)
     d = d + model.armature * joint_field.pullback(model, z, left.joint)
-    if eq.impulse is not None and acting(model, "step"):
-        d = d + _of_impulse(model, scheme, start, eq, st, each)
+    if pushes is not None:
+        d = d + _of_impulse(model, scheme, start, eq, pushes, each)
 
     # what of it the forces leave, and its largest coordinate
     mass = _answering(model, start, eq, load, mass, J)
@@ -160,10 +162,10 @@ def _accelerations(eq: StageEquation, st: StageFields) -> Field:
 
 
 def _of_impulse(
-    model: Model, scheme: Scheme, start: StepStart, eq: StageEquation, st: StageFields, each: jax.Array
+    model: Model, scheme: Scheme, start: StepStart, eq: StageEquation, pushes: Load, each: jax.Array
 ) -> jax.Array:
     """dt² (F_0/6 + (1/3 − p) F) (nv,), less F's share of the accelerations at the stages."""
-    loads = _at_start(model, start, eq.dt, "step"), equation.end_load(model, start, 1.0, st, eq.dt)
+    loads = _at_start(model, start, eq.dt, "step"), pushes
     F_0, F = (generalised_force(model, start.frames, x, recurrence=start.recurrence) for x in loads)
     assert eq.impulse is not None
     p = jnp.asarray(_positions(scheme), F.dtype) @ eq.impulse

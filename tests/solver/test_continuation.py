@@ -95,6 +95,28 @@ def test_what_wanders_begins_anew_from_elsewhere():
     assert found.iterations <= continuation.WANDERING + 4
 
 
+@pytest.mark.parametrize("believed", [0.5, 1.5, 2.5])
+def test_a_root_that_is_refused_is_looked_at_once_more(believed):
+    """By the matrix without trust, 2 instead of 1: it costs no iteration, and the root keeps its own matrix."""
+
+    def guided(x, dual, trust):
+        J = jnp.where(trust > 0, 1.0, 2.0) * jnp.eye(1, dtype=x.dtype)
+        return x - 5, J, dual
+
+    family = dataclasses.replace(family_of(path, 1), guided=(lambda: jnp.zeros(1, DTYPE), guided))
+    plain = continuation.solve(family, SETTINGS, status=RUNNING)
+    found = continuation.solve(
+        dataclasses.replace(family, believes=lambda J: J[0, 0] > believed), SETTINGS, status=RUNNING
+    )
+    if believed > 2:
+        assert found.status == Status.BRANCH and float(found.h_done) == 0
+        return
+    assert found.status == Status.CONVERGED and not found.again
+    assert int(found.iterations) == int(plain.iterations) > 0
+    for a, b in zip(jax.tree.leaves(plain.attempt), jax.tree.leaves(found.attempt)):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_in_two_dimensions():
     assert direct(spiral, 2).status != Status.CONVERGED, "the test would not notice"
     found = follow(spiral, 2)
