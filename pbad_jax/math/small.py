@@ -83,7 +83,7 @@ def matvec(A: jax.Array, x: jax.Array) -> jax.Array:
 
 def identity_like(x: jax.Array) -> jax.Array:
     """E (1,...,1,n,n) for vectors x (...,n), of one rank more."""
-    return jax.lax.broadcast_to_rank(jnp.eye(x.shape[-1], dtype=x.dtype), x.ndim + 1)
+    return jnp.asarray(np.eye(x.shape[-1])[(None,) * (x.ndim - 1)], x.dtype)
 
 
 def transpose(A: jax.Array) -> jax.Array:

@@ -32,7 +32,7 @@ from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.kinematics.turning import locked_inertia, straightened, turning
-from pbad_jax.math import rotations
+from pbad_jax.math import loops, rotations
 from pbad_jax.math.small import matmul, matvec
 from pbad_jax.model.model import Model
 from pbad_jax.stage.fields import stages
@@ -42,6 +42,14 @@ HELD = 0.0001  # ρ at which half of coasting is taken away
 PARTS = 4  # steps of Runge and Kutta's method for the turn of a body up to a node
 
 
+class Coasts(NamedTuple):
+    """What is asked of w T_c after the equation is made; n times, in units of dt."""
+
+    accel: Field  # w dt² A_c, leading axis n
+    first: Field  # the same at the start; no leading axis
+    angles: jax.Array  # (hinges and slides,) w dt v_k
+
+
 class Coasting(NamedTuple):
     """w T_c at n times, in units of dt; leading axis n."""
 
@@ -49,8 +57,7 @@ class Coasting(NamedTuple):
     rate: Field  # w dt V_c
     accel: Field  # w dt² A_c
     begun: Field  # w dt V_k; no leading axis
-    first: Field  # w dt² A_c at the start; no leading axis
-    angles: jax.Array  # (hinges and slides,) of that
+    known: Coasts
 
 
 def coasting(model: Model, start: StepStart, dt, nodes: jax.Array) -> Coasting:
@@ -77,7 +84,8 @@ def coasting(model: Model, start: StepStart, dt, nodes: jax.Array) -> Coasting:
     delta, V, A = (_times(model, w, x) for x in (delta, V, A))
     begun, first = jax.tree.map(lambda x: x[0], (V, A))
     delta, rate, accel = jax.tree.map(lambda x: x[1:], (delta, V, A))
-    return Coasting(delta, rate, accel, begun, first, begun.joint[: len(tree(model.topology).scalar_q)])
+    angles = begun.joint[: len(tree(model.topology).scalar_q)]
+    return Coasting(delta, rate, accel, begun, Coasts(accel, first, angles))
 
 
 def share(model: Model, start: StepStart, A: jax.Array, a: jax.Array) -> jax.Array:
@@ -160,11 +168,15 @@ def _turned(model: Model, start: StepStart, times: jax.Array, w: jax.Array) -> t
     h = (times / PARTS)[:, None, None]
     w = jnp.broadcast_to(w, (len(times), *w.shape))
     p = jnp.broadcast_to(jnp.array([1.0, 0.0, 0.0, 0.0], dtype), (*w.shape[:-1], 4))
-    for _ in range(PARTS):
+
+    def part(_, before):
+        p, w = before
         k1 = slope(jnp.zeros_like(w), w)
         k2 = slope(h / 2 * k1[0], w + h / 2 * k1[1])
         k3 = slope(h / 2 * k2[0], w + h / 2 * k2[1])
         k4 = slope(h * k3[0], w + h * k3[1])
         turn, gained = (h / 6 * (a + 2 * b + 2 * c + d) for a, b, c, d in zip(k1, k2, k3, k4))
-        p, w = rotations.quaternion_product(p, rotations.quaternion_exp(turn)), w + gained
+        return rotations.quaternion_product(p, rotations.quaternion_exp(turn)), w + gained
+
+    p, w = loops.fori_loop(0, PARTS, part, (p, w))
     return p, w, euler(w)

@@ -48,7 +48,6 @@ from pbad_jax.model.model import Model
 from pbad_jax.schemes import Scheme
 from pbad_jax.stage import equation
 from pbad_jax.stage import guide as guides
-from pbad_jax.stage.coasting import coasting
 from pbad_jax.stage.equation import StageEquation
 from pbad_jax.stage.fields import StageFields
 from pbad_jax.stage.problem import length_of
@@ -83,9 +82,9 @@ def local_error(
     # dt² A at the start and at the stages, less coasting
     load = _at_start(model, start, eq.dt, "stages")
     begun, A = _acceleration(model, start, eq.dt, load), _accelerations(eq, st)
-    coast = coasting(model, start, eq.dt, eq.nodes)
-    begun = jax.tree.map(jnp.subtract, begun, coast.first)
-    A = jax.tree.map(jnp.subtract, A, coast.accel)
+    assert eq.coasts is not None
+    begun = jax.tree.map(jnp.subtract, begun, eq.coasts.first)
+    A = jax.tree.map(jnp.subtract, A, eq.coasts.accel)
 
     # what the step leaves out, tested at its end
     left = jax.tree.map(lambda a, b: first * a + jnp.tensordot(each, b, axes=1), begun, A)
