@@ -35,7 +35,7 @@ from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import loops, rotations
 from pbad_jax.math.precision import made_once
 from pbad_jax.math.rotations import hat
-from pbad_jax.math.small import matmul, matvec, small_sum, transpose
+from pbad_jax.math.small import matmul, matvec, small_sum, take, transpose
 from pbad_jax.math.spatial import homogeneous, wrench
 from pbad_jax.model.model import Model, Topology
 
@@ -141,7 +141,7 @@ def world_transforms(model: Model, L: jax.Array) -> jax.Array:
 def pullback(model: Model, f: Frames, A: jax.Array) -> jax.Array:
     """Σ_l <∂T^l/∂q_x, A^l> (nv,) by one sweep, in O(N); parallel.pullback. A: (N,3,4) field."""
     B = subtree_sum(model, matmul(A, transpose(homogeneous(f.T))))
-    return small_sum(f.s * wrench(B)[tree(model.topology).dof_link])
+    return small_sum(f.s * take(wrench(B), tree(model.topology).dof_link))
 
 
 class NewtonMatrix(NamedTuple):
@@ -185,7 +185,7 @@ def multiply(model: Model, J: NewtonMatrix, x: jax.Array) -> jax.Array:
     """J x, (nv,), in O(N); x (nv,) rad or m."""
     t, f = tree(model.topology), J.f
     E, w = link_terms(model, J)
-    L = commutator(subtree_sum(model, w)[t.dof_link], f.s)
+    L = commutator(take(subtree_sum(model, w), t.dof_link), f.s)
 
     def per_link(y):
         return jnp.zeros_like(w).at[t.dof_link].add(y * x[:, None])
@@ -193,7 +193,7 @@ def multiply(model: Model, J: NewtonMatrix, x: jax.Array) -> jax.Array:
     twist = ancestor_sum(model, per_link(f.s))
     force = subtree_sum(model, matvec(E, twist) + per_link(L))
     # a link's own share of both sums with L cancels: Λ is antisymmetric
-    y = J.d * x + small_sum(f.s * force[t.dof_link] + L * twist[t.dof_link])
+    y = J.d * x + small_sum(f.s * take(force, t.dof_link) + L * take(twist, t.dof_link))
     return y.at[t.ball_v].add(matvec(J.blocks, x[t.ball_v])) if J.blocks is not None and t.balls.size else y
 
 
@@ -223,7 +223,7 @@ def solve(model: Model, J: NewtonMatrix, b: jax.Array) -> jax.Array:
 
 def diagonal(model: Model, J: NewtonMatrix) -> jax.Array:
     """Of a symmetric J, (nv,), without what blocks of the balls add."""
-    E = subtree_sum(model, link_terms(model, J)[0])[tree(model.topology).dof_link]
+    E = take(subtree_sum(model, link_terms(model, J)[0]), tree(model.topology).dof_link)
     return small_sum(J.f.s * matvec(E, J.f.s)) + J.d
 
 

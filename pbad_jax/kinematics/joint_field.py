@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from pbad_jax.kinematics.manifold import identity_increment
 from pbad_jax.kinematics.tree import on_dofs, tree
 from pbad_jax.math import rotations
-from pbad_jax.math.small import identity_like, matmul, small_sum, transpose
+from pbad_jax.math.small import identity_like, matmul, small_sum, take, transpose
 from pbad_jax.model.model import Model
 
 
@@ -46,21 +46,21 @@ def _split(model: Model, u: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def _rotations(model: Model, z: jax.Array) -> jax.Array:
     """R(z) (...,nball,3,3) of increments z (...,nq)."""
-    dR = rotations.rotation_minus_identity(z[..., tree(model.topology).ball_q])
+    dR = rotations.rotation_minus_identity(take(z, tree(model.topology).ball_q, -1))
     return dR + identity_like(dR[..., 0])
 
 
 def difference(model: Model, z: jax.Array) -> jax.Array:
     """The field (k,) at the increment z (nq,): z itself, R(z) − E."""
     t = tree(model.topology)
-    return _join(model, z[t.scalar_q], lambda: rotations.rotation_minus_identity(z[t.ball_q]))
+    return _join(model, take(z, t.scalar_q), lambda: rotations.rotation_minus_identity(take(z, t.ball_q)))
 
 
 def rate(model: Model, v: jax.Array, z: jax.Array | None = None) -> jax.Array:
     """The rate (k,) of the field at velocity v (nv,) and increment z (nq,), default none: v, R [ω]."""
     t = tree(model.topology)
     z = identity_increment(model) if z is None else z
-    return _join(model, v[t.scalar_v], lambda: matmul(_rotations(model, z), rotations.hat(v[t.ball_v])))
+    return _join(model, take(v, t.scalar_v), lambda: matmul(_rotations(model, z), rotations.hat(take(v, t.ball_v))))
 
 
 def second_rate(model: Model, v: jax.Array, a: jax.Array, z: jax.Array) -> jax.Array:
@@ -68,10 +68,10 @@ def second_rate(model: Model, v: jax.Array, a: jax.Array, z: jax.Array) -> jax.A
     t = tree(model.topology)
 
     def balls():
-        w = rotations.hat(v[t.ball_v])
-        return matmul(_rotations(model, z), rotations.hat(a[t.ball_v]) + matmul(w, w))
+        w = rotations.hat(take(v, t.ball_v))
+        return matmul(_rotations(model, z), rotations.hat(take(a, t.ball_v)) + matmul(w, w))
 
-    return _join(model, a[t.scalar_v], balls)
+    return _join(model, take(a, t.scalar_v), balls)
 
 
 def pullback(model: Model, z: jax.Array, u: jax.Array) -> jax.Array:
@@ -83,7 +83,7 @@ def pullback(model: Model, z: jax.Array, u: jax.Array) -> jax.Array:
 def weights(model: Model, armature: jax.Array) -> jax.Array:
     """(k,) such that ½ Σ weights u² is the armature's energy at rate u; a ball's three must be equal."""
     t = tree(model.topology)
-    return _join(model, armature[t.scalar_v], lambda: jnp.repeat(0.5 * armature[t.ball_v[:, :1]], 9, axis=1))
+    return _join(model, take(armature, t.scalar_v), lambda: jnp.repeat(0.5 * armature[t.ball_v[:, :1]], 9, axis=1))
 
 
 def table(model: Model, W: jax.Array, z: jax.Array, u: jax.Array, known: jax.Array) -> tuple[jax.Array, Slopes]:
@@ -128,7 +128,7 @@ def with_ball_blocks(model: Model, matrix: jax.Array, blocks: jax.Array | None) 
 
 def log_slopes(model: Model, z: jax.Array) -> jax.Array:
     """∂ log(z)/∂z of the balls at an increment z (nq,): Jr⁻¹, (nball,3,3)."""
-    return rotations.right_jacobian_inverse(rotations.quaternion_log(z[tree(model.topology).ball_q]))
+    return rotations.right_jacobian_inverse(rotations.quaternion_log(take(z, tree(model.topology).ball_q)))
 
 
 def as_matrix(slope: jax.Array) -> jax.Array:

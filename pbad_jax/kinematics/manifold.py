@@ -33,7 +33,7 @@ def retract(model: Model, q: jax.Array, delta: jax.Array) -> jax.Array:
     t = tree(model.topology)
 
     def balls():
-        return normalise(quaternion_product(q[t.ball_q], quaternion_exp(delta[t.ball_v])))
+        return normalise(quaternion_product(take(q, t.ball_q), quaternion_exp(take(delta, t.ball_v))))
 
     return on_q(model, take(q, t.scalar_q) + take(delta, t.scalar_v), balls)
 
@@ -62,7 +62,7 @@ def difference(model: Model, q_a: jax.Array, q_b: jax.Array) -> jax.Array:
     t = tree(model.topology)
 
     def balls():
-        return quaternion_log(quaternion_product(quaternion_inverse(q_a[t.ball_q]), q_b[t.ball_q]))
+        return quaternion_log(quaternion_product(quaternion_inverse(take(q_a, t.ball_q)), take(q_b, t.ball_q)))
 
     return on_dofs(model, take(q_b, t.scalar_q) - take(q_a, t.scalar_q), balls)
 
@@ -80,7 +80,7 @@ def compose_increment(model: Model, q: jax.Array, z: jax.Array) -> jax.Array:
     t = tree(model.topology)
 
     def balls():
-        return normalise(quaternion_product(q[t.ball_q], z[t.ball_q]))
+        return normalise(quaternion_product(take(q, t.ball_q), take(z, t.ball_q)))
 
     return on_q(model, take(q, t.scalar_q) + take(z, t.scalar_q), balls)
 
@@ -90,6 +90,6 @@ def increment_between(model: Model, q_a: jax.Array, q_b: jax.Array) -> jax.Array
     t = tree(model.topology)
 
     def balls():
-        return quaternion_product(quaternion_inverse(q_a[t.ball_q]), q_b[t.ball_q])
+        return quaternion_product(quaternion_inverse(take(q_a, t.ball_q)), take(q_b, t.ball_q))
 
     return on_q(model, (take(q_b, t.scalar_q) - take(q_a, t.scalar_q)).astype(q_b.dtype), balls)

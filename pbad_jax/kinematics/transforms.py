@@ -20,7 +20,7 @@ import numpy as np
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import loops, rotations
 from pbad_jax.math.precision import with_all_bits
-from pbad_jax.math.small import matmul, matvec, small_sum, take
+from pbad_jax.math.small import joined, matmul, matvec, small_sum, take
 from pbad_jax.math.spatial import compose, homogeneous, tangent_compose, translation_only, twist_matrix
 from pbad_jax.model.model import Model
 from pbad_jax.model.state import row_of
@@ -63,7 +63,8 @@ def joint_motion(model: Model, z: jax.Array) -> jax.Array:
     half = jnp.where(t.hinge, 0.5 * value, 0.0)
     p = jnp.concatenate([jnp.cos(half)[:, None], jnp.sin(half)[:, None] * model.axis], axis=1)
     if t.balls.size:
-        p = p.at[t.balls].set(z[t.ball_q])
+        others = np.setdiff1d(np.arange(n), t.balls)
+        p = joined((take(p, others), take(z, t.ball_q)), (others, t.balls))
     dR = rotations.rotation_minus_identity(p)
     slide = jnp.where(t.slide, value, 0.0)[:, None] * model.axis
     return jnp.concatenate([dR, (slide - matvec(dR, model.anchor))[..., None]], axis=-1)
@@ -120,7 +121,7 @@ def transforms_parallel(model: Model, L: jax.Array) -> jax.Array:
     world = jnp.eye(4, dtype=L.dtype)[:3]
     T = L
     for jump in tree(model.topology).jumps:
-        T = compose(_world(T, world)[jump], T)
+        T = compose(take(_world(T, world), jump), T)
     return T
 
 
@@ -139,7 +140,7 @@ def increments(model: Model, L: jax.Array, z: jax.Array) -> jax.Array:
     T = L
     zero, world = jnp.zeros((3, 4), L.dtype), jnp.eye(4, dtype=L.dtype)[:3]
     for jump in tree(model.topology).jumps:
-        A, dA = _world(T, world)[jump], _world(dT, zero)[jump]
+        A, dA = take(_world(T, world), jump), _world(dT, zero)[jump]
         new = T + dT
         dT = tangent_compose(dA, new) + translation_only(dA) + tangent_compose(A, dT)
         T = compose(A, T)
@@ -246,7 +247,7 @@ def centripetal_field(model: Model, f: Frames, v: jax.Array) -> jax.Array:
     moves = jnp.asarray(t.dof_above_link.T, v.dtype)
     sv = f.s * v[:, None]
     twist = moves @ sv
-    nu, w, u = twist[t.dof_link], sv[:, :3], sv[:, 3:]
+    nu, w, u = take(twist, t.dof_link), sv[:, :3], sv[:, 3:]
     s_dot = jnp.concatenate([jnp.cross(nu[:, :3], w), jnp.cross(nu[:, :3], u) + jnp.cross(nu[:, 3:], w)], axis=-1)
     nu_hat = twist_matrix(twist)
     accel = twist_matrix(moves @ s_dot) + matmul(nu_hat, homogeneous(nu_hat, last=0.0))

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pbad_jax.math.precision import made_once
+from pbad_jax.math.small import joined, take
 from pbad_jax.model import joints
 from pbad_jax.model.model import Model, Topology
 
@@ -103,7 +104,7 @@ def on_dofs(model: Model, scalar: jax.Array, balls: Callable[[], jax.Array]) -> 
     t = tree(model.topology)
     if not t.balls.size:
         return scalar
-    return jnp.zeros(model.nv, scalar.dtype).at[t.scalar_v].set(scalar).at[t.ball_v].set(balls())
+    return joined((scalar, jnp.broadcast_to(balls(), t.ball_v.shape).reshape(-1)), (t.scalar_v, t.ball_v.reshape(-1)))
 
 
 def on_q(model: Model, scalar: jax.Array, balls: Callable[[], jax.Array]) -> jax.Array:
@@ -111,13 +112,16 @@ def on_q(model: Model, scalar: jax.Array, balls: Callable[[], jax.Array]) -> jax
     t = tree(model.topology)
     if not t.balls.size:
         return scalar
-    return jnp.zeros(model.nq, scalar.dtype).at[t.scalar_q].set(scalar).at[t.ball_q].set(balls())
+    return joined((scalar, jnp.broadcast_to(balls(), t.ball_q.shape).reshape(-1)), (t.scalar_q, t.ball_q.reshape(-1)))
 
 
 def change_balls(model: Model, x: jax.Array, f: Callable[[jax.Array], jax.Array]) -> jax.Array:
     """x (...,nv) with f of the balls' entries (...,nball,3) in their place."""
-    balls = tree(model.topology).ball_v
-    return x.at[..., balls].set(f(x[..., balls])) if balls.size else x
+    t = tree(model.topology)
+    if not t.balls.size:
+        return x
+    new = f(take(x, t.ball_v, -1)).reshape(*x.shape[:-1], -1)
+    return joined((take(x, t.scalar_v, -1), new), (t.scalar_v, t.ball_v.reshape(-1)), -1)
 
 
 def ball_blocks(model: Model, diagonal: jax.Array, blocks: Callable[[], jax.Array]) -> jax.Array:

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pbad_jax.kinematics.tree import tree
+from pbad_jax.kinematics.tree import on_dofs, tree
 from pbad_jax.laws.instant import Instant, Start
 from pbad_jax.laws.pulls import DofPull, JointPull, Led, Lengths
 from pbad_jax.math.pytree import STATIC
@@ -64,10 +64,9 @@ class Joints:
     def value(self, model: Model, q: jax.Array) -> jax.Array:
         """(n,) rad or m."""
         if self.q_index is not None:
-            return q[np.array(self.q_index)]
+            return take(q, np.array(self.q_index))
         t = tree(model.topology)
-        scalar = take(q, t.scalar_q)
-        return jnp.zeros(model.nv, q.dtype).at[t.scalar_v].set(scalar) if t.balls.size else scalar
+        return on_dofs(model, take(q, t.scalar_q), lambda: jnp.zeros(t.ball_v.shape, q.dtype))
 
     def dofs(self, model: Model) -> np.ndarray:
         """(n,nv), each its own."""
@@ -75,7 +74,7 @@ class Joints:
         return every if self.v_index is None else every[list(self.v_index)]
 
     def _own(self, x: jax.Array) -> jax.Array:
-        return x if self.v_index is None else x[np.array(self.v_index)]
+        return x if self.v_index is None else take(x, np.array(self.v_index))
 
 
 @jax.tree_util.register_dataclass
@@ -119,7 +118,7 @@ class Tendons:
     def value(self, model: Model, q: jax.Array) -> jax.Array:
         """(n,) rad or m."""
         t = tree(model.topology)
-        return self.coefficient[:, t.scalar_v] @ q[t.scalar_q]
+        return self.coefficient[:, t.scalar_v] @ take(q, t.scalar_q)
 
     def dofs(self, model: Model) -> np.ndarray:
         """(n,nv), where c is not zero."""

@@ -16,7 +16,7 @@ import numpy as np
 from pbad_jax.errors import ModelError
 from pbad_jax.laws.instant import Start
 from pbad_jax.laws.load import Load, PointForces
-from pbad_jax.math.small import matvec, transpose
+from pbad_jax.math.small import joined, matvec, transpose
 
 
 class Along(NamedTuple):
@@ -85,7 +85,11 @@ class DofPull(NamedTuple):
     def _spread(self, x: jax.Array | None) -> jax.Array | None:
         if x is None or self.v_index is None:
             return x
-        return jnp.zeros(self.nv, x.dtype).at[np.array(self.v_index)].add(x)
+        own, zero = np.array(self.v_index, int), jnp.zeros(self.nv, x.dtype)
+        others = np.setdiff1d(np.arange(self.nv), own)
+        if len(own) + len(others) > self.nv:  # several on one
+            return zero.at[own].add(x)
+        return joined((x, zero[: len(others)]), (own, others))
 
 
 class JointPull(NamedTuple):

@@ -13,6 +13,8 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+RUNS = 8  # slices that are less than a gather
+
 _sum_p = Primitive("small_sum")
 
 
@@ -91,9 +93,26 @@ def transpose(A: jax.Array) -> jax.Array:
     return jnp.swapaxes(A, -1, -2)
 
 
-def take(x: jax.Array, index: np.ndarray) -> jax.Array:
-    """x[index] for a constant index; x itself where that changes nothing, which saves a gather."""
-    return x if np.array_equal(index, np.arange(len(x))) else x[index]
+def take(x: jax.Array, index: np.ndarray, axis: int = 0) -> jax.Array:
+    """x[..., index, ...] for a constant index ≥ 0 of any shape along an axis, with few operations.
+
+    x itself where that changes nothing, slices one after another where it is few runs, else a gather.
+    """
+    axis, flat = axis % x.ndim, index.reshape(-1)
+    shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    if np.array_equal(flat, np.arange(x.shape[axis])):
+        return x.reshape(shape)
+    first = np.flatnonzero(np.diff(flat, prepend=flat[:1] - 2) != 1)  # where a run begins
+    if not len(flat) or len(first) > RUNS:
+        return x.at[(slice(None),) * axis + (index,)].get(mode="promise_in_bounds", wrap_negative_indices=False)
+    runs = zip(flat[first].tolist(), np.diff(first, append=len(flat)).tolist())
+    parts = [jax.lax.slice_in_dim(x, begin, begin + length, axis=axis) for begin, length in runs]
+    return (parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=axis)).reshape(shape)
+
+
+def joined(parts: tuple[jax.Array, ...], places: tuple[np.ndarray, ...], axis: int = 0) -> jax.Array:
+    """The array that has parts[k] at places[k] (n_k,) along an axis, which fill it: without a scatter."""
+    return take(jnp.concatenate(parts, axis=axis), np.argsort(np.concatenate(places)), axis)
 
 
 def computed_once(*arrays: jax.Array) -> tuple[jax.Array, ...]:

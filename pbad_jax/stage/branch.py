@@ -12,6 +12,7 @@ from pbad_jax.laws.force import acts_at, offers, passed, stored
 from pbad_jax.laws.instant import Instant
 from pbad_jax.math import batched, rotations
 from pbad_jax.math.batched import cond_if_any
+from pbad_jax.math.small import take
 from pbad_jax.model.model import Model
 from pbad_jax.stage import equation
 from pbad_jax.stage.fields import StageFields, stages
@@ -90,10 +91,10 @@ def is_continuous(model: Model, dt, v_old: jax.Array, z: jax.Array, v_new: jax.A
     smooth = ~jnp.any(jnp.abs(z[hinge] - mean[dofs]) > slack[dofs] + jnp.pi)
     smooth &= ~jnp.any(jnp.abs(mean[dofs]) >= LONGEST_TURN)
     if t.balls.size:
-        p = rotations.quaternion_product(rotations.quaternion_exp(-mean[t.ball_v]), z[t.ball_q])
+        p = rotations.quaternion_product(rotations.quaternion_exp(-take(mean, t.ball_v)), take(z, t.ball_q))
         angle = jnp.linalg.norm(rotations.quaternion_log(p), axis=-1)
-        smooth &= ~jnp.any(angle > jnp.linalg.norm(slack[t.ball_v], axis=-1) + jnp.pi / 2)
-        smooth &= ~jnp.any(jnp.linalg.norm(mean[t.ball_v], axis=-1) >= LONGEST_TURN)
+        smooth &= ~jnp.any(angle > jnp.linalg.norm(take(slack, t.ball_v), axis=-1) + jnp.pi / 2)
+        smooth &= ~jnp.any(jnp.linalg.norm(take(mean, t.ball_v), axis=-1) >= LONGEST_TURN)
     return smooth
 
 

@@ -1,4 +1,7 @@
-"""short_sum is jnp.sum, with its derivatives, in lanes, for NaN and infinities; and XLA does not hand it over."""
+"""small_sum is jnp.sum, with its derivatives, in lanes, for NaN and infinities; and XLA does not hand it over.
+
+take is indexing, joined its inverse.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +9,7 @@ import numpy as np
 import pytest
 from helpers import DTYPE
 
-from pbad_jax.math.small import small_sum
+from pbad_jax.math.small import RUNS, joined, small_sum, take
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1, -2])
@@ -53,3 +56,25 @@ def test_it_is_compiled_and_not_handed_to_a_library():
         return "ynn_fusion" in jax.jit(lambda x: total(x * x, -1)).lower(x).compile().as_text()
 
     assert not fused_by_library(small_sum)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("index", [[0, 1, 2], [1, 2], [2, 0, 1], [1, 1, 0], [[0, 1], [2, 3]], [], [*range(11, -1, -1)]])
+def test_take_is_indexing(axis, index):
+    """As it is, by slices and by a gather; with its derivative."""
+    index = np.array(index, int)
+    x = jnp.asarray(np.random.default_rng(2).normal(size=(12, 12, 12)), DTYPE)
+    wanted = jnp.take(x, index, axis=axis)
+    np.testing.assert_array_equal(take(x, index, axis), wanted, strict=True)
+    weights = jnp.asarray(np.random.default_rng(3).normal(size=wanted.shape), DTYPE)
+    slopes = [jax.grad(lambda x, f=f: jnp.sum(weights * f(x, index, axis)))(x) for f in (take, jnp.take)]
+    np.testing.assert_array_equal(slopes[0], slopes[1])
+    operations = str(jax.make_jaxpr(lambda x: take(x, index, axis))(x))
+    assert ("gather" in operations) == (index.size > RUNS)
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_joined_puts_parts_where_they_belong(axis):
+    x = jnp.asarray(np.random.default_rng(4).normal(size=(7, 7)), DTYPE)
+    places = np.array([4, 1, 6]), np.array([], int), np.array([0, 2, 3, 5])
+    np.testing.assert_array_equal(joined(tuple(take(x, k, axis) for k in places), places, axis), x, strict=True)
