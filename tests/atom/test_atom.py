@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from helpers import (
     DTYPE,
+    FEW,
     FLOAT32,
     NAMES,
     TOL,
@@ -25,6 +26,8 @@ from helpers import (
     many,
     random_model,
     random_q,
+    slow,
+    thorough,
 )  # fmt: skip
 from hypothesis import given
 
@@ -129,7 +132,7 @@ def test_atom_and_all_derivatives_long(case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("topology", ["balls", *(pytest.param(t, marks=pytest.mark.slow) for t in ["many joints"])])
+@pytest.mark.parametrize("topology", ["balls", "many joints"])
 def test_atom_against_autodiff_of_itself(topology):
     """Every second derivative of the ten-line atom, straight through autodiff."""
     model, rng = random_model(topology, 8), np.random.default_rng(9)
@@ -147,10 +150,7 @@ def test_atom_against_autodiff_of_itself(topology):
         assert_close(swap["H_bb"], want[2][0][0], TOL["autodiff"], "by q_a")
 
 
-@pytest.mark.parametrize(
-    "topology",
-    ["free", *(pytest.param(t, marks=pytest.mark.slow) for t in ["slides and hinges", "many joints", "massless"])],
-)
+@pytest.mark.parametrize("topology", ["free", thorough("slides and hinges"), slow("many joints"), slow("massless")])
 def test_atom_by_central_differences(topology):
     model, rng = random_model(topology, 21, spread=1), np.random.default_rng(22)
     q_a, q_b = (jnp.asarray(random_q(model, rng, "special"), DTYPE) for _ in range(2))
@@ -205,9 +205,7 @@ def test_identities(case):
         assert np.abs(inertial - np.asarray(c["H_ab"])).max() <= TOL["twin"] * scale
 
 
-@pytest.mark.parametrize(
-    "topology", ["balls", *(pytest.param(t, marks=pytest.mark.slow) for t in ["slides and hinges", "three roots"])]
-)
+@pytest.mark.parametrize("topology", ["balls", thorough("slides and hinges"), slow("three roots")])
 def test_second_derivative_of_the_diagonal(topology):
     """∂²/∂q² of I(q,q) is 2 (H_bb + H_ab), in exponential coordinates."""
     model, rng = random_model(topology, 31), np.random.default_rng(32)
@@ -222,7 +220,7 @@ def test_second_derivative_of_the_diagonal(topology):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("topology", NAMES)
+@pytest.mark.parametrize("topology", [t if t in FEW else thorough(t) for t in NAMES])
 def test_rotating_the_world_changes_nothing(topology):
     model, rng = random_model(topology, 41), np.random.default_rng(42)
     q_a, q_b = (jnp.asarray(random_q(model, rng), DTYPE) for _ in range(2))

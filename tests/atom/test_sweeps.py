@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE, FLOAT32, NAMES, TOPOLOGIES, assert_close, error, random_model, random_q
+from helpers import DTYPE, FLOAT32, NAMES, TOPOLOGIES, assert_close, error, random_model, random_q, thorough
 
 import pbad_jax as pbad
 from pbad_jax.atom import parallel, sweeps
 from pbad_jax.kinematics import transforms
 from pbad_jax.kinematics.tree import tree
 
-CASES = ["balls", "free", "three roots", "massless", "twelve", "chain:10", "chain:100"]
+CASES = ["balls", thorough("free"), "three roots", thorough("massless"), "twelve", thorough("chain:10"), "chain:100"]
 CLOSE = 1e-4 if FLOAT32 else 1e-10
 BACKWARD = 1e-5 if FLOAT32 else 1e-13  # |J x − b| over |J| |x|
 
@@ -156,7 +156,7 @@ def test_program_does_not_grow_with_the_chain():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["free", "balls", "many joints"])
+@pytest.mark.parametrize("name", [thorough("free"), thorough("balls"), "many joints"])
 def test_lengths_in_the_mass_matrix(name):
     model, rng = random_model(name, 31), np.random.default_rng(32)
     f = transforms.frames(model, jnp.asarray(random_q(model, rng), DTYPE))

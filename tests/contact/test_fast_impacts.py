@@ -116,6 +116,7 @@ def test_what_is_small_and_fast_is_stopped(kind, scheme):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_whole_step_through_a_wall_still_says_so():
     """Without parts no lane ends behind the wall with all its steps made, and the fast ones do fail."""
     models, top = against("wall")

@@ -80,6 +80,7 @@ def test_sampling_gets_better():
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.optimised
 def test_a_cartpole_swings_up_and_stays():
     """Model-predictive: three iterations of iLQR at every step of 0.05 s, the plan that is left over to begin with."""

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE, FLOAT32
+from helpers import DTYPE, FLOAT32, thorough
 from mechanics import joint_acceleration, mass_com_inertia
 from scipy.integrate import solve_ivp
 
@@ -75,7 +75,7 @@ def test_the_three_agree_with_one_another_and_with_the_library(make):
 @pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.robots
-@pytest.mark.parametrize("name", ["ant", "humanoid"])
+@pytest.mark.parametrize("name", ["ant", thorough("humanoid")])
 def test_mujoco(name):
     """mj_inverse and qacc of gymnasium's robots in the air, without what MuJoCo adds to the smooth dynamics.
 
@@ -127,7 +127,7 @@ def pinocchios(model: pbad.Model):
 
 @pytest.mark.slow
 @pytest.mark.float64
-@pytest.mark.parametrize("make", [floating_tree, lambda: pbad.chain(8)], ids=["tree", "chain"])
+@pytest.mark.parametrize("make", [floating_tree, thorough(lambda: pbad.chain(8))], ids=["tree", "chain"])
 def test_pinocchio(make):
     """RNEA, CRBA and ABA, under gravity alone."""
     model = make()
@@ -167,7 +167,7 @@ def frozen_in_time(model: pbad.Model, start: pbad.State, end: float):
 
 @pytest.mark.slow
 @pytest.mark.float64
-@pytest.mark.parametrize("method", ORDERS)
+@pytest.mark.parametrize("method", [m if m == "rk4" else thorough(m) for m in ORDERS])
 def test_order(method):
     """rk4 against DOP853 on a chain; all on the floating tree, whose ball joints DOP853 does not know, against rk4."""
     for model in (pbad.chain(2), floating_tree()) if method == "rk4" else (floating_tree(),):

@@ -120,6 +120,7 @@ def test_a_sick_lane_leaves_the_others_alone():
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_with_a_tile_the_others_do_not_matter():
     """The same bits of a lane in another order and company."""
     whole, order = unrolled()[1], np.asarray([4, 1, 5])

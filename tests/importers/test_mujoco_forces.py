@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import assert_close
+from helpers import assert_close, thorough
 from mechanics import joint_acceleration
 from mjcf import POLYNOMIALS
 from robot_files import load_quietly, mjcfs, urdfs
@@ -107,7 +107,7 @@ WET = """<mujoco><option density="{density}" viscosity="{viscosity}" wind="0.3 -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("density, viscosity", [(1000.0, 0.0), (0.0, 2.0), (1.2, 0.1)])
+@pytest.mark.parametrize("density, viscosity", [(1000.0, 0.0), (0.0, 2.0), thorough(1.2, 0.1)])
 def test_fluid_is_mujocos(density, viscosity):
     """Also of a capsule and a sphere, whose equal moments leave the axes of the box open: MuJoCo's are taken.
 
@@ -387,6 +387,7 @@ def test_contact_that_is_switched_off(flag):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_ball_comes_to_rest_on_the_ground():
     """MuJoCo's default time constant of 0.02 s: the ground gives way by about g · (0.02 s)² = 4 mm."""
     text = """<mujoco><worldbody><geom type="plane" size="1 1 1"/><body pos="0 0 0.15">
@@ -543,6 +544,7 @@ def test_joint_equality():
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.robots
 def test_mimic_of_the_panda():
     """The second finger follows the first while the arm falls: both slides agree to 5 g τ², τ = 0.02 s."""

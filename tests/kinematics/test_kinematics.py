@@ -1,6 +1,7 @@
 """T(q), its first and second derivatives, increments, fields and the tangent space: all entries, on random trees."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,8 @@ from helpers import (
     move,
     random_model,
     random_q,
+    slow,
+    thorough,
 )  # fmt: skip
 from hypothesis import given
 from mechanics import transforms_derivative, transforms_second_derivative
@@ -111,10 +114,7 @@ def test_transforms_and_fields_long(case):
     check_transforms(case)
 
 
-@pytest.mark.parametrize(
-    "topology",
-    ["free", *(pytest.param(t, marks=pytest.mark.slow) for t in ["slides and hinges", "many joints", "massless"])],
-)
+@pytest.mark.parametrize("topology", ["free", thorough("slides and hinges"), slow("many joints"), slow("massless")])
 def test_transforms_by_central_differences(topology):
     """Also the retraction that the derivatives are taken along: q ⊕ δ by `retract`."""
     model, rng = random_model(topology, 5), np.random.default_rng(6)
@@ -205,10 +205,18 @@ def tiny_move(model, q, delta):
     return z, transforms.increments(model, transforms.local_transforms(model, q), z), subtracted
 
 
+SIZES = (1e-2, 1e-4, 1e-6, 1e-9, 1e-20)
+
+
 @pytest.mark.float64
-@pytest.mark.parametrize("size", [1e-2, 1e-4, 1e-6, 1e-9, 1e-20])
 @pytest.mark.parametrize(
-    "topology", ["balls", "many joints", *(pytest.param(t, marks=pytest.mark.slow) for t in ["hinge chain", "twelve"])]
+    "topology, size",
+    [
+        *itertools.product(("balls", "many joints"), SIZES),
+        slow("twelve", 1e-6),
+        *(thorough("twelve", size) for size in SIZES if size != 1e-6),
+        *(thorough("hinge chain", size) for size in SIZES),
+    ],
 )
 def test_float32_increments_do_not_cancel(topology, size):
     """In float32, ΔT for tiny z is right to rounding, where subtraction has lost everything."""
@@ -234,7 +242,7 @@ def test_float32_increments_do_not_cancel(topology, size):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("topology", ["three roots", "twelve", "massless"])
+@pytest.mark.parametrize("topology", ["three roots", "twelve", thorough("massless")])
 def test_poses_are_those_of_the_bodies(topology):
     model, rng = random_model(topology, 3), np.random.default_rng(4)
     q = jnp.asarray(random_q(model, rng), DTYPE)

@@ -89,8 +89,10 @@ def test_a_drop_makes_no_energy(name, scheme, stiffness, dt):
 @pytest.mark.parametrize(
     "name, scheme, stiffness, dt",
     [
-        *(("ball", "radau1", k, dt) for k in STIFFNESSES for dt in (2e-3, 2e-4)),
-        *(("box", "radau2", k, dt) for k in STIFFNESSES for dt in (2e-3, 2e-4)),
+        *(("ball", "radau1", k, 2e-3) for k in STIFFNESSES),
+        *(("box", "radau2", k, 2e-3) for k in STIFFNESSES),
+        *(thorough("ball", "radau1", k, 2e-4) for k in STIFFNESSES),
+        *(thorough("box", "radau2", k, 2e-4) for k in STIFFNESSES),
         *(thorough("ball", s, k, dt) for s in ("radau2", "radau3") for k in STIFFNESSES for dt in (2e-3, 2e-4)),
         *(thorough("box", s, k, dt) for s in ("radau1", "radau3") for k in STIFFNESSES for dt in (2e-3, 2e-4)),
     ],
@@ -427,7 +429,7 @@ def test_an_arm_falls_on_its_limit(scheme, dt):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dt", [0.005, 0.02, 0.05])
+@pytest.mark.parametrize("dt", [thorough(0.005), 0.02, 0.05])
 @pytest.mark.parametrize("scheme", [thorough("radau1"), "radau2", thorough("radau3")])
 def test_a_ball_joint_falls_on_its_limit(scheme, dt):
     """The same for the angle of the whole rotation; its limit has no damping, so the joint has some, in flight too."""
@@ -541,8 +543,9 @@ def test_what_goes_through_is_not_converged(scheme):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.float64
-@pytest.mark.parametrize("scheme", [thorough("dirk2"), "radau2"])
+@pytest.mark.parametrize("scheme", ["dirk2", "radau2"])
 def test_a_box_that_falls_comes_to_rest(scheme):
     """And no step is taken for one that makes energy: what is at stake goes to nothing, not so what falls in a step."""
     half = np.array([0.2, 0.15, 0.1])
@@ -614,7 +617,8 @@ def test_ant_falls(scheme, dt):
 
 @pytest.mark.robots
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["radau1", thorough("radau2")])
+@pytest.mark.thorough
+@pytest.mark.parametrize("scheme", ["radau1", "radau2"])
 def test_ant_falls_in_small_steps(scheme):
     check_fall("ant", 0.002, scheme, 1.0)
 
@@ -697,9 +701,10 @@ def test_a_swimmer_swims_where_drag_has_a_direction():
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "law",
-    [thorough(lambda m: forces.drag(0.1)), lambda m: forces.fluid(m, normal=0.0, tangential=0.0)],
+    [lambda m: forces.drag(0.1), lambda m: forces.fluid(m, normal=0.0, tangential=0.0)],
     ids=["drag", "nothing"],
 )
 def test_a_swimmer_stays_where_drag_has_none(law):
@@ -814,7 +819,8 @@ def test_a_fast_loop_makes_no_energy(scheme, at, most):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", [thorough("radau1"), "radau2"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("scheme", ["radau1", "radau2"])
 def test_two_chains_welded(scheme):
     """Two arms from two points of the world, welded at their ends: an arch that bears its weight for 5 s."""
     y = (0, 1, 0)

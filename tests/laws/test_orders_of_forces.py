@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from force_cases import creature, random_point
-from helpers import slow, thorough
 from test_force_laws import made
 
 import pbad_jax as pbad
@@ -89,7 +88,6 @@ def truth(group: str):
 
 
 CASES = [(group, scheme) for scheme in STEPS for group in GROUPS]
-SLOW = {("links", "dirk3")}
 
 
 def errors(group: str, scheme: str, n: int) -> np.ndarray:
@@ -100,7 +98,8 @@ def errors(group: str, scheme: str, n: int) -> np.ndarray:
     return np.stack([np.abs(off).max(axis=1), np.abs(v - v_1).max(axis=1)])
 
 
-@pytest.mark.parametrize("group, scheme", [slow(*c) if c in SLOW else thorough(*c) for c in CASES])
+@pytest.mark.thorough
+@pytest.mark.parametrize("group, scheme", CASES)
 def test_order_with_every_force(group, scheme):
     n = STEPS[scheme]
     found = [errors(group, scheme, k) for k in (n, 2 * n)]

@@ -37,6 +37,7 @@ def test_what_leans_to_the_right(block, wanted):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.float64
 def test_a_chain_of_balls_that_starts_on_its_head():
     """radau(3) at 0.45 s has a root nearby with one real eigenvalue at -0.096, which is not where the chain goes."""

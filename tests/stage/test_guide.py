@@ -136,6 +136,7 @@ def by(model, scheme, state, z, recurrence):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_by_sweeps_as_by_matrices():
     """The same residual; the inertia of each degree of freedom as if the others were held, so not less."""
     model, scheme = pbad.with_forces(creature(), forces.contact(creature(), friction=0.7)), pbad.radau(1)

@@ -69,7 +69,7 @@ def distance(model, a, b):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", [swinging, landing])
+@pytest.mark.parametrize("system", [swinging, thorough(landing)])
 def test_what_is_asked_is_kept(system):
     """More parts for more, and the error is within a factor of three of what was asked."""
     model, begun = system()

@@ -234,6 +234,7 @@ def test_zero_steps():
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_rollout_goes_on_from_its_last_state():
     model = pbad.chain(3)
     step = jax.jit(pbad.make_step(pbad.Options(dt=0.05, scheme=pbad.legendre(2))))
@@ -296,6 +297,7 @@ def test_a_rotor_of_many_turns_a_step_is_right_or_refused(scheme):
 
 @pytest.mark.float64
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_steps_of_several_radians_make_no_energy():
     """A tree with springs: seven of these steps ended CONVERGED at a saddle, with up to 2.1 times the energy."""
     joints = [

@@ -78,6 +78,7 @@ def test_what_no_longer_belongs_to_a_state_is_not_used(scheme):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_another_scheme_between():
     """legendre2, then legendre3, radau2 and an explicit step, and back: each time it begins from (q, v)."""
     dt = jnp.full(1, DT, DTYPE)

@@ -82,7 +82,7 @@ def test_loops_are_not_for_the_tree_solve(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("linear_solver", ["dense", "tree"])
+@pytest.mark.parametrize("linear_solver", ["dense", thorough("tree")])
 def test_a_mass_matrix_that_is_not_positive_definite_is_no_success(linear_solver):
     """Masses of the wrong sign, of all links or one, or an armature; and a total mass that is negative."""
     model = pbad.chain(3, joint="hinge")

@@ -370,6 +370,7 @@ def test_no_silent_failures(name, max_iterations, solver):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.float64
 def test_branch_is_told_of_balls_too():
     """A link on one ball, thin and so nearly free to spin about its axis; some large steps find a far root."""
@@ -537,6 +538,7 @@ def test_substeps_of_what_was_not_divided():
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.float64
 @pytest.mark.parametrize(("name", "dt"), [("radau3", 0.1)])
 def test_a_whipping_chain_is_divided(name, dt):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from helpers import thorough
 
 pytestmark = [pytest.mark.float64, pytest.mark.slow]
 ROOT = pathlib.Path(__file__).parents[2]
@@ -69,7 +70,7 @@ print("once each")
 """
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", [thorough(1), 2])
 def test_once_for_all(devices):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     env = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}

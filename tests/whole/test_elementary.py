@@ -20,21 +20,17 @@ import pbad_jax as pbad
 pytestmark = pytest.mark.float64  # both precisions are asked for by name
 
 
-IN_CI = ("radau1", "radau2", "dirk2", "legendre3", "variational")
-
-
-def grid(quick) -> list:
-    """Every scheme, solver and precision; `quick` ones are not slow, and CI has time for IN_CI."""
+def grid(quick, slow) -> list:
+    """Every scheme, solver and precision; thorough but for those named quick or slow."""
     out = []
     for scheme in ORDER:
         ways = [("lm", "dense")] + [("lm", "tree")] * (scheme.startswith("dirk") or scheme in ("radau1", "legendre2"))
         ways += [("lbfgs", "dense")] * (scheme in ("radau1", "radau2", "dirk3"))
         for solver, linear in ways:
             for dtype in ("float64", "float32")[: 1 if solver == "lbfgs" else 2]:  # optax mixes them where x64 is on
-                kept = scheme in IN_CI and (dtype == "float64" or scheme == "radau2")
-                mark = pytest.mark.slow if kept else pytest.mark.thorough
-                mark = () if (scheme, solver, linear, dtype) in quick else mark
-                out.append(pytest.param(scheme, solver, linear, dtype, marks=mark))
+                way = (scheme, solver, linear, dtype)
+                mark = () if way in quick else pytest.mark.slow if way in slow else pytest.mark.thorough
+                out.append(pytest.param(*way, marks=mark))
     return out
 
 
@@ -98,9 +94,10 @@ QUICK = {
     ("dirk3", "lm", "dense", "float32"),
     ("legendre3", "lm", "dense", "float64"),
 }
+SLOW = {("radau1", "lm", "dense", "float64"), ("dirk2", "lm", "tree", "float64")}
 
 
-@pytest.mark.parametrize("scheme, solver, linear, dtype", grid(QUICK))
+@pytest.mark.parametrize("scheme, solver, linear, dtype", grid(QUICK, SLOW))
 def test_points_and_beads_on_a_slide(scheme, solver, linear, dtype):
     models = [case.model(dtype) for case in SLIDES.values()]
     states = [pbad.make_state(m, [case.x], [case.v]) for m, case in zip(models, SLIDES.values())]
@@ -160,10 +157,15 @@ HINGES = {
 }
 
 
-@pytest.mark.parametrize(
-    "scheme, solver, linear, dtype",
-    grid({("radau2", "lm", "dense", "float32"), ("dirk3", "lm", "dense", "float64")}),
-)
+QUICK_HINGES = {("radau2", "lm", "dense", "float32"), ("dirk3", "lm", "dense", "float64")}
+SLOW_HINGES = {
+    ("radau1", "lbfgs", "dense", "float64"),
+    ("legendre3", "lm", "dense", "float64"),
+    ("variational", "lm", "dense", "float64"),
+}
+
+
+@pytest.mark.parametrize("scheme, solver, linear, dtype", grid(QUICK_HINGES, SLOW_HINGES))
 def test_rods_and_rotors_on_a_hinge(scheme, solver, linear, dtype):
     models = [case.model(dtype) for case in HINGES.values()]
     states = [pbad.make_state(m, [case.q], [case.v]) for m, case in zip(models, HINGES.values())]

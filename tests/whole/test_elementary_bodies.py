@@ -170,9 +170,7 @@ RODS = {
 
 SYSTEMS = {"pairs": PAIRS, "carts": CARTS, "rods": RODS}
 QUICK = {("pairs", "radau2", "dense", "float32")}
-SLOW = {("pairs", scheme, "dense", "float64") for scheme in ("radau1", "legendre3")}
-SLOW |= {("carts", scheme, "dense", "float64") for scheme in ("variational",)}
-SLOW |= {("carts", "dirk3", "tree", "float64")}
+SLOW = {("carts", "variational", "dense", "float64")}
 
 
 @pytest.mark.parametrize("system, scheme, linear, dtype", cells(SYSTEMS, SCHEMES, QUICK, SLOW, ("carts", "rods")))

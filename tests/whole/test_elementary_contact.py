@@ -102,10 +102,9 @@ GROUND = {
     "disc": (disc, DISCS, judge_disc, 0.5 * R**2),
 }
 QUICK = {("disc", "radau2", "dense", "float64")}
-SLOW = {("disc", "radau1", "dense", "float64")}
 
 
-@pytest.mark.parametrize("system, scheme, linear, dtype", cells(GROUND, SCHEMES, QUICK, SLOW))
+@pytest.mark.parametrize("system, scheme, linear, dtype", cells(GROUND, SCHEMES, QUICK, ()))
 def test_they_slide_roll_and_fall_on_the_ground(system, scheme, linear, dtype):
     make, starts, judge, inertia = GROUND[system]
     model = make(dtype)
@@ -140,10 +139,9 @@ BALLS = {  # both masses, then where and how fast
     "never meet": (1.0, 2.0, (0.0, 0.5), (-1.0, 0.5)),
     "both at rest": (1.0, 2.0, (0.0, 0.5), (0.0, 0.0)),
 }
-SLOW_BALLS = {("balls", "dirk3", "dense", "float64")}
 
 
-@pytest.mark.parametrize("system, scheme, linear, dtype", cells(["balls"], SCHEMES, (), SLOW_BALLS, trees=()))
+@pytest.mark.parametrize("system, scheme, linear, dtype", cells(["balls"], SCHEMES, (), (), trees=()))
 def test_balls_that_collide_keep_their_momentum(system, scheme, linear, dtype):
     models = [balls(dtype, m1, m2) for m1, m2, _, _ in BALLS.values()]
     states = [pbad.make_state(model, q, v) for model, (_, _, q, v) in zip(models, BALLS.values())]

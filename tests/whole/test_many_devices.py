@@ -189,7 +189,7 @@ def test_eight_devices():
     "ways",
     [
         ("step", "rollout_batch", "two vmaps"),
-        ("gradient", "of all", "linearize"),
+        thorough(("gradient", "of all", "linearize")),
         thorough(("in turn", "variational", "elsewhere")),
         thorough(("stages", "history")),
         thorough(("L-BFGS", "in parts")),

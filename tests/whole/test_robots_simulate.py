@@ -5,7 +5,6 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from helpers import thorough
 from robot_files import load_quietly, urdfs
 
 import pbad_jax as pbad
@@ -30,7 +29,8 @@ def totals(model, q, v):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ur5_robot", *map(thorough, ("go2", "talos_reduced"))])
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["ur5_robot", "go2", "talos_reduced"])
 def test_five_seconds(name):
     """In the air without drives: it falls or swings from a random motion; friction and damping only take energy."""
     floating, dt = ROBOTS[name]

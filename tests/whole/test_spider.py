@@ -59,6 +59,7 @@ def test_the_gait_keeps_to_the_joints_and_repeats():
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_it_stands():
     """Two seconds; its weight presses it down at first, then it keeps its height."""
     q = walked(2.0, **STILL)
