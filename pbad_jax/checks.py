@@ -41,6 +41,33 @@ def array(x, what: str, wanted: str, error: type[Exception] = ModelError) -> np.
     return numbers_of
 
 
+def each(x, count: int, what: str, least: float = 0.0) -> np.ndarray:
+    """(count,) numbers ≥ least, of one for all or one for each."""
+    x = table(x, (count,), what)
+    for value in x[x < least][:1]:
+        raise ModelError(f"{what} is {value:g}; it must be {'above' if least else 'at least'} zero")
+    return x
+
+
+def ranges(x, count: int, what: str) -> np.ndarray:
+    """(n,2), low ≤ high; of one number, both."""
+    x = array(x, what, "numbers")
+    x = table(np.stack([x, x], axis=-1) if x.ndim == 0 else x, (count, 2), what, finite=False)
+    for low, high in x[~(x[:, 0] <= x[:, 1])][:1]:
+        raise ModelError(f"{what} is ({low:g}, {high:g}); low must not exceed high. Swap them.")
+    return x
+
+
+def table(x, shape: tuple[int, ...], what: str, finite: bool = True) -> np.ndarray:
+    """Numbers of that shape, or one row of them for all."""
+    x = array(x, what, "numbers")
+    if x.shape not in (shape, shape[1:]):
+        raise ModelError(f"{what} has shape {x.shape}; wanted {shape[1:]} for all, or {shape}")
+    if finite and not np.all(np.isfinite(x)):
+        raise ModelError(f"{what} is {x.tolist()!r:.60}; every entry must be finite")
+    return np.broadcast_to(x, shape).copy()
+
+
 def interval(x, what: str) -> tuple[float, float]:
     """(low, high), infinite for None."""
     if x is None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pbad_jax import checks
+from pbad_jax.checks import each, ranges, table
 from pbad_jax.errors import ModelError
 from pbad_jax.laws.drives import chosen
 from pbad_jax.laws.lengths import Coupling, Joints, Tendons
@@ -69,8 +70,8 @@ def tendon_spring(
         -18.227
     """
     along, n = _lengths(model, tendons, "tendon_spring")
-    k, d = (_each(x, n, f"{name} of tendon_spring") for x, name in ((stiffness, "stiffness"), (damping, "damping")))
-    ends, leaf = _rest(along, rest, n, "rest of tendon_spring"), checks.leaf(model.dtype)
+    k, d = (each(x, n, f"{name} of tendon_spring") for x, name in ((stiffness, "stiffness"), (damping, "damping")))
+    ends, leaf = rest_lengths(along, rest, n, "rest of tendon_spring"), checks.leaf(model.dtype)
     return LineForce(along, Spring(leaf(k), leaf(ends), leaf(d), conservative=not d.any()))
 
 
@@ -88,10 +89,10 @@ def tendon_polynomial(
     """
     what = "tendon_polynomial"
     along, n = _lengths(model, tendons, what)
-    k, d = (_table(x, (n, 2), f"{name} of {what}") for x, name in ((stiffness, "stiffness"), (damping, "damping")))
+    k, d = (table(x, (n, 2), f"{name} of {what}") for x, name in ((stiffness, "stiffness"), (damping, "damping")))
     if np.any(d < 0):
         raise ModelError(f"damping of {what} is {d.min():g}; it must be ≥ 0, or it would drive. Change its sign.")
-    ends, leaf = _rest(along, rest, n, f"rest of {what}"), checks.leaf(model.dtype)
+    ends, leaf = rest_lengths(along, rest, n, f"rest of {what}"), checks.leaf(model.dtype)
     return LineForce(along, Polynomial(leaf(k), leaf(ends), leaf(d), not d.any()))
 
 
@@ -107,9 +108,9 @@ def tendon_friction(model: Model, tendons: Some, loss, *, stick_speed: Any = 1e-
         Array([0.2], dtype=float64)
     """
     along, n = _lengths(model, tendons, "tendon_friction")
-    speed = _each(stick_speed, n, "stick_speed of tendon_friction", least=TINY)
+    speed = each(stick_speed, n, "stick_speed of tendon_friction", least=TINY)
     leaf = checks.leaf(model.dtype)
-    return LineForce(along, Friction(leaf(_each(loss, n, "loss of tendon_friction")), leaf(speed)))
+    return LineForce(along, Friction(leaf(each(loss, n, "loss of tendon_friction")), leaf(speed)))
 
 
 def tendon_limit(model: Model, tendons: Some, range, *, stiffness, width: Any = 0.01, damping: Any = 1.0) -> LineForce:
@@ -127,9 +128,9 @@ def tendon_limit(model: Model, tendons: Some, range, *, stiffness, width: Any = 
         'SpatialTendonLimit'
     """
     along, n = _lengths(model, tendons, "tendon_limit")
-    ends = _ranges(range, n, "range of tendon_limit")
-    k, d = (_each(x, n, f"{name} of tendon_limit") for x, name in ((stiffness, "stiffness"), (damping, "damping")))
-    w = _each(width, n, "width of tendon_limit", least=TINY)
+    ends = ranges(range, n, "range of tendon_limit")
+    k, d = (each(x, n, f"{name} of tendon_limit") for x, name in ((stiffness, "stiffness"), (damping, "damping")))
+    w = each(width, n, "width of tendon_limit", least=TINY)
     leaf = checks.leaf(model.dtype)
     return LineForce(along, Limit(leaf(ends), leaf(k), leaf(w), leaf(d)))
 
@@ -162,10 +163,10 @@ def tendon_coupling(
         raise ModelError(f"{what}: {n} tendons and {m} others; give as many of both")
     if type(one) is not type(other):
         raise ModelError(f"{what}: fixed tendons and paths between sites; couple two of one kind")
-    p, o = _table(polynomial, (n, 5), f"polynomial of {what}"), _table(offset, (n, 2), f"offset of {what}")
+    p, o = table(polynomial, (n, 5), f"polynomial of {what}"), table(offset, (n, 2), f"offset of {what}")
     if others is None:
         p = p * np.eye(5)[0]
-    k, d = (_each(x, n, f"{name} of {what}") for x, name in ((stiffness, "stiffness"), (damping, "damping")))
+    k, d = (each(x, n, f"{name} of {what}") for x, name in ((stiffness, "stiffness"), (damping, "damping")))
     return coupled(one, other, leaf=checks.leaf(model.dtype), offset=o, polynomial=p, stiffness=k, damping=d)
 
 
@@ -261,9 +262,9 @@ def tendon_rows(joints: Sequence[JointInfo], tendons, what: str) -> np.ndarray:
     return rows
 
 
-def _rest(along: Tendons | Paths, rest: Any, n: int, what: str) -> np.ndarray:
+def rest_lengths(along: Tendons | Paths, rest: Any, n: int, what: str) -> np.ndarray:
     """(n,2), of paths at least zero."""
-    ends = _ranges(rest, n, what)
+    ends = ranges(rest, n, what)
     if isinstance(along, Paths) and np.any(ends < 0):
         raise ModelError(f"{what} is {ends.min():g}; the length of a path is at least zero")
     return ends
@@ -275,30 +276,3 @@ def _rows(x, count: int, what: str) -> np.ndarray:
     if x.shape not in ((2,), (count, 2)) or not np.all(np.isfinite(x)):
         raise ModelError(f"{what} is {x.tolist()!r:.60}; wanted (2,) or ({count}, 2) finite numbers")
     return np.broadcast_to(x, (count, 2))
-
-
-def _each(x, count: int, what: str, least: float = 0.0) -> np.ndarray:
-    """One number for each tendon, ≥ least."""
-    x = _table(x, (count,), what)
-    for value in x[x < least][:1]:
-        raise ModelError(f"{what} is {value:g}; it must be {'above' if least else 'at least'} zero")
-    return x
-
-
-def _ranges(x, count: int, what: str) -> np.ndarray:
-    """(n,2), low ≤ high; of one number, both."""
-    x = checks.array(x, what, "numbers")
-    x = _table(np.stack([x, x], axis=-1) if x.ndim == 0 else x, (count, 2), what, finite=False)
-    for low, high in x[~(x[:, 0] <= x[:, 1])][:1]:
-        raise ModelError(f"{what} is ({low:g}, {high:g}); low must not exceed high. Swap them.")
-    return x
-
-
-def _table(x, shape: tuple[int, ...], what: str, finite: bool = True) -> np.ndarray:
-    """Numbers of that shape, or one row of them for all."""
-    x = checks.array(x, what, "numbers")
-    if x.shape not in (shape, shape[1:]):
-        raise ModelError(f"{what} has shape {x.shape}; wanted {shape[1:]} for all, or {shape}")
-    if finite and not np.all(np.isfinite(x)):
-        raise ModelError(f"{what} is {x.tolist()!r:.60}; every entry must be finite")
-    return np.broadcast_to(x, shape).copy()
