@@ -34,10 +34,10 @@ def iterations(model, dense: bool):
         eq = equation.collocation(model, pbad.radau(1), jnp.asarray(0.05, model.dtype), start, None)
         problem = StageProblem(model, start, eq, predictor.straight(eq.nodes, 0.05, state.v), config)
         settings = lm.Settings(1e-30, 1000)
-        first = lm.iterate(problem, 1.0, settings, lm.init(problem, problem.guess(None, 0.0, 1.0)))
+        first, _ = lm.iterate(problem, 1.0, settings, lm.init(problem, problem.guess(None, 0.0, 1.0)))
 
         def body(_, norm):  # of the next trial too, or the solve that leads to it would be dropped
-            after = lm.iterate(problem, 1.0, settings, first._replace(trial=first.trial + 1e-30 * norm))
+            after, _ = lm.iterate(problem, 1.0, settings, first._replace(trial=first.trial + 1e-30 * norm))
             return after.norm + 1e-30 * jnp.sum(after.trial)
 
         return jax.lax.fori_loop(0, LOOPS, body, jnp.zeros((), model.dtype))

@@ -45,11 +45,11 @@ def one_iteration(model, options, loops: int):
         eq = equation.collocation(model, scheme, dt, start, None)
         problem = problem_of(model, scheme, config, start, eq, predictor.straight(eq.nodes, dt, state.v))
         settings = lm.Settings(0.0, 10**6)
-        first = lm.iterate(problem, 1.0, settings, lm.init(problem, problem.guess(None, 0.0, 1.0)))
+        first, _ = lm.iterate(problem, 1.0, settings, lm.init(problem, problem.guess(None, 0.0, 1.0)))
 
         def body(_, norm):  # a tiny dependence, so that nothing can be hoisted or dropped
             trial = first._replace(trial=first.trial + 1e-30 * norm)
-            after = lm.iterate(problem, 1.0, settings, trial)
+            after, _ = lm.iterate(problem, 1.0, settings, trial)
             return after.norm + 1e-30 * jnp.sum(after.trial)
 
         return jax.lax.fori_loop(0, loops, body, first.norm)

@@ -111,7 +111,7 @@ def toy(residual, factor=None, n=None, **options) -> Toy:
 
 def iterate(problem, settings, s):
     """One iteration at h = 1."""
-    return lm.iterate(problem, 1.0, settings, s)
+    return lm.iterate(problem, 1.0, settings, s)[0]
 
 
 def solve(problem, settings, x, *, status=lm.RUNNING):

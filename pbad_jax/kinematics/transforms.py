@@ -63,8 +63,7 @@ def joint_motion(model: Model, z: jax.Array) -> jax.Array:
     half = jnp.where(t.hinge, 0.5 * value, 0.0)
     p = jnp.concatenate([jnp.cos(half)[:, None], jnp.sin(half)[:, None] * model.axis], axis=1)
     if t.balls.size:
-        others = np.setdiff1d(np.arange(n), t.balls)
-        p = joined((take(p, others), take(z, t.ball_q)), (others, t.balls))
+        p = joined((take(p, t.no_balls), take(z, t.ball_q)), (t.no_balls, t.balls))
     dR = rotations.rotation_minus_identity(p)
     slide = jnp.where(t.slide, value, 0.0)[:, None] * model.axis
     return jnp.concatenate([dR, (slide - matvec(dR, model.anchor))[..., None]], axis=-1)

@@ -30,6 +30,7 @@ class Tree(NamedTuple):
     hinge: np.ndarray  # (N,) bool
     slide: np.ndarray  # (N,) bool
     balls: np.ndarray  # links that are balls
+    no_balls: np.ndarray  # the other links
     ball_q: np.ndarray  # (nball,4) indices in q
     ball_v: np.ndarray  # (nball,3) indices in v
     scalar_links: np.ndarray  # links that are hinges or slides
@@ -88,6 +89,7 @@ def tree(topology: Topology) -> Tree:
         hinge=kinds == joints.HINGE,
         slide=kinds == joints.SLIDE,
         balls=balls,
+        no_balls=np.flatnonzero(kinds != joints.BALL),
         ball_q=link_q[balls][:, None] + np.arange(4),
         ball_v=link_v[balls][:, None] + np.arange(3),
         scalar_links=scalar,

@@ -67,7 +67,7 @@ def iterate(problem: Problem, settings: lm.Settings, s: State) -> State:
     attempt_limit = ATTEMPT if s.attempt.guide is None else GUIDED_ATTEMPT
     limit = attempt_limit if problem.follows_from_zero else settings.max_iterations
     settings_of_one = settings._replace(max_iterations=limit)
-    attempt, J = lm.iterate_or_look_again(problem, s.h, settings_of_one, s.attempt, s.again)
+    attempt, J = lm.iterate(problem, s.h, settings_of_one, s.attempt, s.again)
 
     # where it has ended the root is judged; the first guess is no iteration, nor is a second look
     attempt, again = _judged(problem, s, attempt, J)

@@ -6,8 +6,6 @@ is Newton's. λ > 0 only after a rejected step, and it drops out again quickly; 
 
     min_y ‖J̃ y + r̃‖² + λ ‖y‖²,   J̃ = L⁻¹ J L⁻ᵀ, r̃ = L⁻¹ r, δ = L⁻ᵀ y.
 
-(The paper's LM step pairs the gradient 2Jᵀr with JᵀJ, twice a Gauss–Newton step; not so here.)
-
 Two judges say what a trial is worth, by its residual alone: `judge_smooth`, and `judge_led` of problems that hand out a
 guide. So of a trial that is rejected, and of the root itself, unless it is the first guess, no matrix is made.
 
@@ -134,24 +132,16 @@ def restart(problem: Problem, s: SolveState, x, trust: jax.Array | float = 1.0) 
     )
 
 
-def iterate(problem: Problem, h, settings: Settings, s: SolveState) -> SolveState:
-    """Exactly one iteration: evaluate the trial, judge it, solve once. A finished solve is returned unchanged."""
-    return iterate_or_look_again(problem, h, settings, s, None)[0]
+def iterate(problem: Problem, h, settings: Settings, s: SolveState, again: Any = None) -> tuple[SolveState, Any]:
+    """Exactly one iteration: evaluate the trial, judge it, solve once. A finished solve is returned unchanged.
 
-
-def iterate_or_look_again(
-    problem: Problem, h, settings: Settings, s: SolveState, again: jax.Array | None
-) -> tuple[SolveState, Any]:
-    """`iterate`; where `again` () bool the same evaluation is of the best point, and the state is returned unchanged.
-
-    Returns:
-        the state, and its matrix, or the other one that `again` makes there (Problem.second_guide).
+    So is one where `again` () bool: its best point is evaluated for another matrix. Returns the state, and J or that.
     """
     judge, go_on = (judge_smooth, _corrected_once_more) if s.guide is None else (judge_led, _led_on)
-    runs, given = s.status == RUNNING, s
+    runs, given, looks = s.status == RUNNING, s, jnp.zeros((), bool) if again is None else again
     if again is not None:
-        trial = jax.tree.map(lambda x, trial: jnp.where(again, x, trial), s.x, s.trial)
-        s = s._replace(trial=trial, guide=problem.second_guide(s.guide, again))
+        there = jax.tree.map(lambda a, b: jnp.where(again, a, b), s.x, s.trial)
+        s = s._replace(trial=there, guide=problem.second_guide(s.guide, again))
 
     # the residual alone judges the trial; a matrix is made where the solve goes on from there
     r, terms = problem.residual(s.trial, h, s.guide)
@@ -160,8 +150,7 @@ def iterate_or_look_again(
     verdict = judge(problem, h, s, t)
     first = s.iterations < 0  # a guess that is a root to the bit needs a matrix too: its branch is told by it
     wanted = verdict.better & (settings.keeps_matrix | first | ~_is_root(s, t, verdict.tiny, verdict.better))
-    wanted = wanted & runs
-    J, finite = _matrix(problem, s, t, wanted if again is None else wanted | again)
+    J, finite = _matrix(problem, s, t, wanted & runs | looks)
 
     # accept or reject: λ follows from that, and whether the solve ends, and how
     accept = verdict.better & finite
@@ -195,8 +184,7 @@ def iterate_or_look_again(
     after = go_on(problem, s, t, after, model_r, root & accept)
 
     # a finished solve stays as it is, and one that is looked at again
-    goes_on = runs if again is None else runs & ~again
-    after = jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), after, given)
+    after = jax.tree.map(lambda new, old: jnp.where(runs & ~looks, new, old), after, given)
     return after, after.J if again is None else jax.tree.map(lambda a, b: jnp.where(again, a, b), J, after.J)
 
 
@@ -320,10 +308,7 @@ def _is_root(s: SolveState, t: _Trial, tiny, accept) -> jax.Array:
 
 def _matrix(problem: Problem, s: SolveState, t: _Trial, wanted):
     """The matrix of the point that was evaluated where it is wanted, else the old one; whether it is finite."""
-
-    def as_before(problem, terms, J):
-        del problem, terms
-        return J, jnp.ones((), bool)
+    as_before = lambda problem, terms, J: (J, jnp.ones((), bool))  # noqa: E731
 
     def anew(problem, terms, J_old):
         J = problem.matrix(terms)

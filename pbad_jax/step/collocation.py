@@ -73,9 +73,7 @@ def end(
     # the work at the stages, and of what acts once a step
     which, closed = counted(model, start, config.account), is_closed_by_one(model, scheme)
     work = jnp.asarray(scheme.weights, start.q.dtype) @ stage_work(model, start, eq, st, which)
-    at_once = (
-        impulse_work_before(model, start, eq.dt, st, which) if closed else impulse_work(model, start, eq, st, which)
-    )
+    once = impulse_work_before(model, start, eq.dt, st, which) if closed else impulse_work(model, start, eq, st, which)
 
     # how far it is from the motion
     J, pushes = found.attempt.J if config.method == "lm" else None, None
@@ -85,11 +83,10 @@ def end(
 
     # all of it, with the impulse at the end of schemes that divide theirs
     roots = Roots(leg.memory, found.attempt.x)
-    result = step_result(solved, found, st, v, history, work + at_once, roots)
+    result = step_result(solved, found, st, v, history, work + once, roots)
     result = result._replace(figures=result.figures._replace(error=error))
-    if not closed:
+    if not closed or pushes is None:
         return result
-    assert pushes is not None
     return after_closing_impulse(solved, result, st, pushes, known and known.closing)
 
 
