@@ -13,9 +13,9 @@ from pbad_jax.math.small import identity_like, matmul, small_sum
 
 def hat(a: jax.Array) -> jax.Array:
     """[a] with [a] b = a × b; (...,3) to (...,3,3)."""
-    x, y, z = (jax.lax.slice_in_dim(a, k, k + 1, axis=-1) for k in range(3))
+    x, y, z = a[..., 0], a[..., 1], a[..., 2]
     o = jnp.zeros_like(x)
-    return jnp.concatenate([o, -z, y, z, o, -x, -y, x, o], axis=-1).reshape(*a.shape, 3)
+    return jnp.stack([jnp.stack([o, -z, y], -1), jnp.stack([z, o, -x], -1), jnp.stack([-y, x, o], -1)], -2)
 
 
 def vee(A: jax.Array) -> jax.Array:

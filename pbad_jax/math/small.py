@@ -13,8 +13,6 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-RUNS = 8  # slices that are less than a gather
-
 _sum_p = Primitive("small_sum")
 
 
@@ -96,18 +94,18 @@ def transpose(A: jax.Array) -> jax.Array:
 def take(x: jax.Array, index: np.ndarray, axis: int = 0) -> jax.Array:
     """x[..., index, ...] for a constant index ≥ 0 of any shape along an axis, with few operations.
 
-    x itself where that changes nothing, slices one after another where it is few runs, else a gather.
+    x itself where that changes nothing, a slice where it is one run, else a gather: slices one after another are fewer
+    kernels still, but XLA's compiler for GPUs (jax 0.10) fails at some of their concatenations.
     """
     axis, flat = axis % x.ndim, index.reshape(-1)
     shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
     if np.array_equal(flat, np.arange(x.shape[axis])):
         return x.reshape(shape)
-    first = np.flatnonzero(np.diff(flat, prepend=flat[:1] - 2) != 1)  # where a run begins
-    if not len(flat) or len(first) > RUNS:
-        return x.at[(slice(None),) * axis + (index,)].get(mode="promise_in_bounds", wrap_negative_indices=False)
-    runs = zip(flat[first].tolist(), np.diff(first, append=len(flat)).tolist())
-    parts = [jax.lax.slice_in_dim(x, begin, begin + length, axis=axis) for begin, length in runs]
-    return (parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=axis)).reshape(shape)
+    if len(flat) and np.all(np.diff(flat) == 1):
+        return jax.lax.slice_in_dim(x, int(flat[0]), int(flat[-1]) + 1, axis=axis).reshape(shape)
+    unique = len(np.unique(flat)) == len(flat)
+    at = x.at[(slice(None),) * axis + (index,)]
+    return at.get(mode="promise_in_bounds", wrap_negative_indices=False, unique_indices=unique)
 
 
 def joined(parts: tuple[jax.Array, ...], places: tuple[np.ndarray, ...], axis: int = 0) -> jax.Array:
