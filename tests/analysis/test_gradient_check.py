@@ -85,6 +85,7 @@ def test_a_wrong_slope_is_found_and_its_force_named():
         report.assert_ok()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_hidden_parameter_is_found():
     """Its slopes are right, and the row of the parameter is not."""

@@ -457,7 +457,7 @@ def folding() -> pbad.Model:
     "dt, scheme",
     [
         *(thorough(1e-3, "radau1"), *(thorough(dt, "radau1") for dt in (0.005, 0.02, 0.05))),
-        *(thorough(1e-3, "radau2"), thorough(0.005, "radau2"), thorough(0.02, "radau2"), (0.05, "radau2")),
+        *(thorough(1e-3, "radau2"), thorough(0.005, "radau2"), thorough(0.02, "radau2"), thorough(0.05, "radau2")),
     ],
 )
 def test_links_that_collide_make_no_energy(dt, scheme):

@@ -139,6 +139,7 @@ def test_it_goes_on():
     np.testing.assert_array_equal(jnp.concatenate([first.obs, second.obs], axis=1), one.obs)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_repeated_actions():
     """An action for two steps of the simulation; ends within. By iterations as step by step."""
@@ -149,6 +150,7 @@ def test_repeated_actions():
     assert a[1].terminated.any() and a[0].sim.time.max() > 0.1 * 3.9
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_actions_instead_of_a_policy():
     """Those that a policy gave lead to the same; by either schedule."""

@@ -73,7 +73,7 @@ def check_drop(name, stiffness, dt, scheme, seconds, allowed=1e-3):
 
 DROPS = []
 for name, s, k, dt in itertools.product(("ball", "box"), RADAU, STIFFNESSES, (0.01, 0.05)):
-    own = (name, s) in (("box", "radau2"), ("ball", "radau1"))
+    own = (name, s) in (("box", "radau2"), ("ball", "radau1")) and k == 1e5
     marks = [] if own else [pytest.mark.thorough]
     DROPS.append(pytest.param(name, s, k, dt, marks=marks))
 
@@ -105,7 +105,7 @@ def test_a_drop_in_small_steps_makes_no_energy(name, scheme, stiffness, dt):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "scheme, dt",
-    [("variational", 0.05), thorough("variational", 0.01), *(thorough("dirk2", dt) for dt in (0.01, 0.05))],
+    [thorough("variational", 0.05), thorough("variational", 0.01), *(thorough("dirk2", dt) for dt in (0.01, 0.05))],
 )
 def test_a_ball_comes_to_rest_with_the_other_schemes(scheme, dt):
     """Within 1 mm of the surface (it sinks 0.15 mm), no energy above the start by more than 0.1 %."""
@@ -609,7 +609,7 @@ def check_fall(name, dt, scheme, height=None):
 @pytest.mark.slow
 @pytest.mark.robots
 @pytest.mark.parametrize(
-    "scheme, dt", [("radau1", 0.05), thorough("radau1", 0.02), *(thorough("radau2", dt) for dt in (0.02, 0.05))]
+    "scheme, dt", [thorough("radau1", 0.05), thorough("radau1", 0.02), *(thorough("radau2", dt) for dt in (0.02, 0.05))]
 )
 def test_ant_falls(scheme, dt):
     check_fall("ant", dt, scheme, 1.0)

@@ -132,7 +132,7 @@ def bricks() -> pbad.Model:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [machine, thorough(anvil), bricks])
+@pytest.mark.parametrize("make", [thorough(machine), thorough(anvil), bricks])
 def test_every_array_moves_a_step(make):
     model, rng = make(), np.random.default_rng(2)
     v = jnp.asarray(rng.normal(size=model.nv), DTYPE)

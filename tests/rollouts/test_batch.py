@@ -142,6 +142,7 @@ def test_on_a_cpu_large_systems_go_one_after_another(scheme, links, width):
     assert widths == [width]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_with_a_tile_the_others_do_not_matter():
     """The same bits alone, in batches of any size and order, and from the queue."""

@@ -65,6 +65,7 @@ def test_the_same_bits_again(batched):
     assert elsewhere(batched, **ONE_THREAD) == want, "with one thread"
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_another_dt_and_other_numbers_of_steps_compile_nothing():
     """One program for every dt, mass and number of steps, of rollouts and of a batch, and its steps are those of dt."""

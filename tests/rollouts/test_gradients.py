@@ -155,6 +155,7 @@ def test_one_poisoned_lane_leaves_the_others_alone():
             assert np.all(np.isnan(ill[17]) if failed == "nan" else ill[17] == 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.float64
 def test_gradient_of_a_batch_is_the_batch_of_gradients():

@@ -103,6 +103,7 @@ def test_a_step_that_is_accurate_is_that_of_no_accuracy():
     assert np.array_equal(np.asarray(info.iterations)[easy], told.iterations[easy])
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_rollouts_by_iterations_take_the_same_parts():
     model, begun = landing()
@@ -169,6 +170,7 @@ def test_derivatives_are_those_of_the_parts(system):
     assert np.all(relative < 1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_environments_take_it():
     env = envs.make("swimmer", options=pbad.Options(dt=0.05, scheme="radau2", accuracy=1e-6))

@@ -245,6 +245,7 @@ def test_rollout_goes_on_from_its_last_state():
         np.testing.assert_allclose(state.q, traj.q[i], atol=1e-12 if model.dtype == jnp.float64 else 1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.float64
 def test_float32_follows_float64():

@@ -69,6 +69,7 @@ def test_of_smooth_motion_it_is_the_leading_term(scheme, order):
     assert abs(np.log(found[0.04] / found[0.01]) / np.log(4) - order) < 0.3
 
 
+@pytest.mark.thorough
 @pytest.mark.float64
 @pytest.mark.slow
 def test_of_random_trees():
@@ -153,6 +154,7 @@ def test_where_it_is_not_known():
     assert float(value) > 0 and float(jnp.abs(slope).max()) == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.float64
 @pytest.mark.slow
 def test_of_a_step_in_parts_it_is_the_sum():

@@ -49,6 +49,7 @@ def test_chunks_are_the_whole(tmp_path, scheme):
     assert_same(pbad.long_rollout(tmp_path, *job(scheme, 15), every=EVERY)[0].q, whole[0].q[:, :15])
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_controls_and_policies(tmp_path):
     model = pbad.build_model(

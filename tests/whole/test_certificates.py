@@ -414,7 +414,7 @@ def test_a_frozen_lane_stays_frozen():
     assert after.time == 0
 
 
-@pytest.mark.parametrize("on_failure", ["freeze", slow("substep")])
+@pytest.mark.parametrize("on_failure", ["freeze", thorough("substep")])
 def test_a_history_that_the_rates_do_not_explain(on_failure):
     """Of another state, say: no step goes on from it; in parts it is made without."""
     model = pbad.chain(1, joint="hinge")
@@ -472,6 +472,7 @@ def test_a_step_that_fails_alone_succeeds_in_parts():
     np.testing.assert_allclose(after.v, end.v, atol=1e-7)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.float64
 def test_a_step_that_may_be_made_in_parts_has_the_derivative_of_a_whole_one():
@@ -623,7 +624,7 @@ def balanced(model, state, options, n):
         ("radau2", 3),
         thorough("radau1", 1),
         thorough("radau3", 5),
-        slow("dirk2", 2),
+        thorough("dirk2", 2),
         thorough("legendre3", 2),
         thorough("variational", 2),
     ],
