@@ -139,7 +139,7 @@ def increments(model: Model, L: jax.Array, z: jax.Array) -> jax.Array:
     T = L
     zero, world = jnp.zeros((3, 4), L.dtype), jnp.eye(4, dtype=L.dtype)[:3]
     for jump in tree(model.topology).jumps:
-        A, dA = take(_world(T, world), jump), _world(dT, zero)[jump]
+        A, dA = take(_world(T, world), jump), take(_world(dT, zero), jump)
         new = T + dT
         dT = tangent_compose(dA, new) + translation_only(dA) + tangent_compose(A, dT)
         T = compose(A, T)

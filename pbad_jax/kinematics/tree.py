@@ -106,7 +106,7 @@ def on_dofs(model: Model, scalar: jax.Array, balls: Callable[[], jax.Array]) -> 
     t = tree(model.topology)
     if not t.balls.size:
         return scalar
-    return joined((scalar, jnp.broadcast_to(balls(), t.ball_v.shape).reshape(-1)), (t.scalar_v, t.ball_v.reshape(-1)))
+    return _with_balls(scalar, t.scalar_v, balls(), t.ball_v)
 
 
 def on_q(model: Model, scalar: jax.Array, balls: Callable[[], jax.Array]) -> jax.Array:
@@ -114,7 +114,7 @@ def on_q(model: Model, scalar: jax.Array, balls: Callable[[], jax.Array]) -> jax
     t = tree(model.topology)
     if not t.balls.size:
         return scalar
-    return joined((scalar, jnp.broadcast_to(balls(), t.ball_q.shape).reshape(-1)), (t.scalar_q, t.ball_q.reshape(-1)))
+    return _with_balls(scalar, t.scalar_q, balls(), t.ball_q)
 
 
 def change_balls(model: Model, x: jax.Array, f: Callable[[jax.Array], jax.Array]) -> jax.Array:
@@ -122,8 +122,13 @@ def change_balls(model: Model, x: jax.Array, f: Callable[[jax.Array], jax.Array]
     t = tree(model.topology)
     if not t.balls.size:
         return x
-    new = f(take(x, t.ball_v, -1)).reshape(*x.shape[:-1], -1)
-    return joined((take(x, t.scalar_v, -1), new), (t.scalar_v, t.ball_v.reshape(-1)), -1)
+    return _with_balls(take(x, t.scalar_v, -1), t.scalar_v, f(take(x, t.ball_v, -1)), t.ball_v)
+
+
+def _with_balls(scalar: jax.Array, scalar_at: np.ndarray, balls: jax.Array, balls_at: np.ndarray) -> jax.Array:
+    """Both where they belong along the last axis, in the precision of what hinges and slides have."""
+    balls = jnp.broadcast_to(balls, (*scalar.shape[:-1], *balls_at.shape)).reshape(*scalar.shape[:-1], -1)
+    return joined((scalar, balls.astype(scalar.dtype)), (scalar_at, balls_at.reshape(-1)), -1)
 
 
 def ball_blocks(model: Model, diagonal: jax.Array, blocks: Callable[[], jax.Array]) -> jax.Array:

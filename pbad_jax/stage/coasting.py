@@ -42,14 +42,6 @@ HELD = 0.0001  # ρ at which half of coasting is taken away
 PARTS = 4  # steps of Runge and Kutta's method for the turn of a body up to a node
 
 
-class Coasts(NamedTuple):
-    """What is asked of w T_c after the equation is made; n times, in units of dt."""
-
-    accel: Field  # w dt² A_c, leading axis n
-    first: Field  # the same at the start; no leading axis
-    angles: jax.Array  # (hinges and slides,) w dt v_k
-
-
 class Coasting(NamedTuple):
     """w T_c at n times, in units of dt; leading axis n."""
 
@@ -57,7 +49,8 @@ class Coasting(NamedTuple):
     rate: Field  # w dt V_c
     accel: Field  # w dt² A_c
     begun: Field  # w dt V_k; no leading axis
-    known: Coasts
+    first: Field  # w dt² A_c at the start; no leading axis
+    angles: jax.Array  # (hinges and slides,) of that
 
 
 def coasting(model: Model, start: StepStart, dt, nodes: jax.Array) -> Coasting:
@@ -84,8 +77,7 @@ def coasting(model: Model, start: StepStart, dt, nodes: jax.Array) -> Coasting:
     delta, V, A = (_times(model, w, x) for x in (delta, V, A))
     begun, first = jax.tree.map(lambda x: x[0], (V, A))
     delta, rate, accel = jax.tree.map(lambda x: x[1:], (delta, V, A))
-    angles = begun.joint[: len(tree(model.topology).scalar_q)]
-    return Coasting(delta, rate, accel, begun, Coasts(accel, first, angles))
+    return Coasting(delta, rate, accel, begun, first, begun.joint[: len(tree(model.topology).scalar_q)])
 
 
 def share(model: Model, start: StepStart, A: jax.Array, a: jax.Array) -> jax.Array:

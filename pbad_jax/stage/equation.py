@@ -45,7 +45,7 @@ from pbad_jax.math.small import computed_once, matmul
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import Scheme
 from pbad_jax.stage import guide as guides
-from pbad_jax.stage.coasting import Coasts, coasting, less_collocation
+from pbad_jax.stage.coasting import coasting, less_collocation
 from pbad_jax.stage.fields import StageFields, stages
 from pbad_jax.stage.guide import StageGuide
 from pbad_jax.stage.matrix import StageTerms, newton_matrix
@@ -63,7 +63,8 @@ class StageEquation(NamedTuple):
     accel: tuple[Field | None, ...]  # dt² A without the unknowns: Y
     rate: tuple[Field | None, ...]  # dt V without the unknowns
     impulse: jax.Array | None = None  # (m,) weights of the forces that act once a step; None: they do not
-    coasts: Coasts | None = None  # what the table does not describe
+    coasts: jax.Array | None = None  # (n,) w dt v_k of hinges and slides, which the table does not describe
+    coasting: tuple[Field, Field] | None = None  # w dt² A_c at the start and at the nodes; the error asks for it
 
     has_branches = True  # a root far from the start may be another than the one that grows out of it
     takes_guide = True  # its linear model may be made from duals
@@ -107,7 +108,7 @@ def collocation(model: Model, scheme: Scheme, dt, start: StepStart, z_h: jax.Arr
     coast = coasting(model, start, dt, nodes)
     accel, rate = less_collocation(coast, C, D, e)
     parts = (None, on, accel) if scheme.m == 1 else (None, on, None, accel)
-    return StageEquation(dt, nodes, C, D, parts, (None, None, rate), -e, coast.known)
+    return StageEquation(dt, nodes, C, D, parts, (None, None, rate), -e, coast.angles, (coast.first, coast.accel))
 
 
 def _outer(weights, field: Field) -> Field:

@@ -190,7 +190,7 @@ class StageProblem:
         """Whether J says that the root is connected with h = 0, and whether its turns can be counted."""
         D = self.eq.D if len(self.C) > 1 else jnp.ones((1, 1), x.dtype)
         connected = branch.is_connected(self.model, self.start.factor, D, J)
-        coasted = None if self.eq.coasts is None else jnp.multiply.outer(h * self.eq.nodes, self.eq.coasts.angles)
+        coasted = None if self.eq.coasts is None else jnp.multiply.outer(h * self.eq.nodes, self.eq.coasts)
         return branch.counts_turns(self.model, x, coasted) & connected
 
     def in_chart(self, covector: jax.Array, delta: jax.Array) -> jax.Array:

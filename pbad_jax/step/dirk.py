@@ -21,7 +21,7 @@ from pbad_jax.solver import continuation, implicit
 from pbad_jax.solver import levenberg_marquardt as lm
 from pbad_jax.stage import equation, predictor
 from pbad_jax.stage.branch import is_continuous
-from pbad_jax.stage.coasting import Coasts, coasting, less_dirk
+from pbad_jax.stage.coasting import coasting, less_dirk
 from pbad_jax.stage.equation import StageEquation
 from pbad_jax.stage.fields import StageFields, stages
 from pbad_jax.stage.problem import SolverConfig, StageProblem, root
@@ -61,7 +61,7 @@ class _Memory(NamedTuple):
     """What goes on from stage to stage."""
 
     kick: Impulse
-    coast: tuple[Field, Field, Coasts]  # what it adds to accelerations and rates of the stages, and what `coasts`
+    coast: tuple[Field, Field, jax.Array]  # what it adds to accelerations and rates of the stages, and what `coasts`
     done: _Done
 
 
@@ -75,7 +75,7 @@ def begin(
     coast = coasting(model, kicked, dt, table.nodes)
     added = less_dirk(coast, table.A, table.gamma)
     done = _before(model, kicked, kick, len(scheme.A))
-    return _leg(model, scheme, dt, start, _Memory(kick, (*added, coast.known), done), jnp.zeros((), jnp.int32))
+    return _leg(model, scheme, dt, start, _Memory(kick, (*added, coast.angles), done), jnp.zeros((), jnp.int32))
 
 
 def _leg(model: Model, scheme: Dirk, dt, start: StepStart, memory: _Memory, i: jax.Array) -> Leg:

@@ -82,9 +82,8 @@ def local_error(
     # dt² A at the start and at the stages, less coasting
     load = _at_start(model, start, eq.dt, "stages")
     begun, A = _acceleration(model, start, eq.dt, load), _accelerations(eq, st)
-    assert eq.coasts is not None
-    begun = jax.tree.map(jnp.subtract, begun, eq.coasts.first)
-    A = jax.tree.map(jnp.subtract, A, eq.coasts.accel)
+    assert eq.coasting is not None
+    begun, A = jax.tree.map(jnp.subtract, (begun, A), eq.coasting)
 
     # what the step leaves out, tested at its end
     left = jax.tree.map(lambda a, b: first * a + jnp.tensordot(each, b, axes=1), begun, A)

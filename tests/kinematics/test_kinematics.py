@@ -29,7 +29,7 @@ from mechanics import transforms_derivative, transforms_second_derivative
 
 import pbad_jax as pbad
 from pbad_jax.kinematics import manifold, transforms
-from pbad_jax.kinematics.tree import tree
+from pbad_jax.kinematics.tree import change_balls, on_dofs, tree
 
 LIBRARY = {
     "T": lambda model, q: transforms.transforms(model, q),
@@ -262,3 +262,15 @@ def test_center_of_mass_and_total_mass():
     world = [T[l] @ np.append(M[l, :3, 3] / m, 1) if m else np.zeros(3) for l, m in enumerate(mass)]
     assert_close(transforms.total_mass(model), mass.sum(), TOL["autodiff"])
     assert_close(transforms.center_of_mass(model, jnp.asarray(T, DTYPE)), mass @ world / mass.sum(), TOL["autodiff"])
+
+
+@pytest.mark.float64
+def test_what_balls_have_takes_the_precision_of_the_rest():
+    """A model in single precision beside numbers in double: no array widens on the way."""
+    model = random_model("many joints", 3)
+    t = tree(model.topology)
+    scalar, balls = jnp.ones(len(t.scalar_v), jnp.float32), jnp.full(t.ball_v.shape, 2.0, jnp.float64)
+    found = on_dofs(model, scalar, lambda: balls)
+    assert t.balls.size and found.dtype == jnp.float32
+    np.testing.assert_array_equal(np.asarray(found)[t.ball_v], 2.0)
+    assert change_balls(model, found, lambda x: x + balls).dtype == jnp.float32
