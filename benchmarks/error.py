@@ -129,7 +129,9 @@ def rows(name: str, scheme: str) -> list[dict]:
 
 
 def plan(quick: bool) -> list[tuple]:
-    return [(name, scheme) for name in list(SYSTEMS)[: 1 if quick else None] for scheme in SCHEMES]
+    if quick:
+        return [(next(iter(SYSTEMS)), SCHEMES[0])]
+    return [(name, scheme) for name in SYSTEMS for scheme in SCHEMES]
 
 
 def picture(rows: list[dict], path, title: str) -> None:

@@ -10,6 +10,8 @@ has at 1e-11; `spin_off`, the largest relative change of its angular momentum; `
 A row with `status` failed there, with that code.
 """
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from common import digits, run
 from scipy.integrate import solve_ivp
@@ -63,10 +65,10 @@ def nut(scheme: str) -> list[dict]:
         if status := failed(info):
             rows.append(row | status)
             continue
-        states = [state, *(pbad.make_state(model, q, v) for q, v in zip(traj.q, traj.v))]
-        L = np.array([pbad.angular_momentum(model, s) for s in states])
-        T = np.array([pbad.kinetic_energy(model, s) for s in states])
-        w = np.asarray([s.v[4] for s in states])
+        states = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), state, pbad.states_of(model, traj))
+        L = np.asarray(jax.vmap(lambda s: pbad.angular_momentum(model, s))(states))
+        T = np.asarray(jax.vmap(lambda s: pbad.kinetic_energy(model, s))(states))
+        w = np.asarray(states.v[:, 4])
         k = np.flatnonzero(np.diff(np.sign(w)))
         times = dt * (k + w[k] / (w[k] - w[k + 1]))
         same = len(times) == len(right)

@@ -11,8 +11,14 @@ import pytest
 
 # Compiling is what this suite spends its time on. So but for tests marked `optimised` programs are compiled with few
 # optimisations, in less than half the time; they run four to eight times as long.
+# What XLA does to loops, and the lines of Python that it is told with every operation, would be another fifth of it.
+LOOPS = ("invariant-code-motion", "constant-sinking", "trip-count-annotator")
+FLAGS = [f"--xla_disable_hlo_passes=simplify-while-loops,{','.join(f'while-loop-{name}' for name in LOOPS)}"]
 if jax.__version_info__ < (0, 11):  # later ones do not know the flag, and end the process
-    os.environ["XLA_FLAGS"] = f"--xla_cpu_use_fusion_emitters=false {os.environ.get('XLA_FLAGS', '')}".strip()
+    FLAGS.append("--xla_cpu_use_fusion_emitters=false")
+os.environ["XLA_FLAGS"] = " ".join([*FLAGS, os.environ.get("XLA_FLAGS", "")]).strip()
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # of processes that tests start
+jax.config.update("jax_traceback_in_locations_limit", 0)
 FLOAT32 = os.environ.get("PBAD_TEST_FLOAT32") == "1"
 jax.config.update("jax_enable_x64", not FLOAT32)
 jax.config.update("jax_numpy_rank_promotion", "raise")  # what broadcasts says so

@@ -137,6 +137,7 @@ def test_slopes_by_themselves(kind, faults):
     assert found == faults
 
 
+@pytest.mark.thorough
 def test_a_step_that_fails_is_said():
     """No motion, no derivative, and not OK."""
     model = tethered()

@@ -297,6 +297,7 @@ def test_a_urdf_that_floats_gets_a_ground(tmp_path):
         assert "ground" not in found.said and not any(isinstance(f, forces.Contact) for f in found.model.forces)
 
 
+@pytest.mark.thorough
 def test_what_stands_is_not_compared_with_its_motion(tmp_path, capsys):
     """Of a floater that lies there is no kinetic energy to speak of, so nothing is a share of it."""
     path = tmp_path / "robot.urdf"

@@ -347,7 +347,7 @@ def test_bricks_that_meet_keep_their_momentum():
 
 
 @pytest.mark.float64
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_step_in_contact_has_its_derivative():
     """By q, v and friction against differences, to 1e-6, of the stack leaning and sliding."""
     model = stack()

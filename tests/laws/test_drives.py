@@ -325,7 +325,7 @@ def test_gradients_go_through_activations():
     assert {"activation", "activation.time_constant"} <= {row.name for row in report.rows}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.float64
 def test_activations_are_kept_where_states_are(tmp_path):
     """Side by side, in files, and in what is linearised; a model without any has no leaf for them."""

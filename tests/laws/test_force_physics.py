@@ -155,7 +155,7 @@ def test_resting_depth(name, scheme, stiffness, dt):
     assert r.iterations[-1] <= 3
 
 
-@pytest.mark.parametrize("spin", [30.0, 50.0])
+@pytest.mark.parametrize("spin", [thorough(30.0), 50.0])
 def test_a_spinning_ball_lands(spin):
     """1.5 and 2.5 rad in a step: it keeps its spin, and what it lands on does not take it for another."""
     model = on_ground("ball", 1e5, friction=0.5)

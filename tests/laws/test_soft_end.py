@@ -149,7 +149,7 @@ def paths(model, q, v, u, dt, scheme):
 STEPS = 500
 HOW = [("radau1", 500, 3e-3, solref) for solref in SOLREFS] + [
     ("radau2", 500, 3e-3, ""),
-    ("radau2", 20, 6e-3, ""),
+    thorough("radau2", 20, 6e-3, ""),
     ("radau2", 5, 0.01, ""),
     thorough("dirk2", 500, 3e-3, ""),
     thorough("variational", 500, 3e-3, ""),
@@ -214,6 +214,7 @@ def test_a_ball_bounces_as_in_mujoco(no_log_file):
         np.testing.assert_allclose(got[0], d.qpos[0], atol=5e-3)  # its friction is as soft as the ground
 
 
+@pytest.mark.thorough
 @pytest.mark.float64
 def test_a_derivative_through_a_blow():
     """Of q after four steps by the speed before them, and by the numbers of the end, against differences."""
@@ -236,6 +237,7 @@ def test_a_derivative_through_a_blow():
         np.testing.assert_allclose(jax.grad(end, (0, 1))(v, one), (by_v, by_inertia), rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.thorough
 def test_its_error_is_not_known():
     """Neither is one told, nor steps made by one."""
     model = hinge()

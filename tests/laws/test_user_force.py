@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE, TOL, Case, assert_close
+from helpers import DTYPE, TOL, Case, assert_close, thorough
 from stage_cases import SCHEMES, draw, library
 
 import pbad_jax as pbad
@@ -126,7 +126,7 @@ OWN = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["Magnet", "Tether", pytest.param("JointEnergy", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["Magnet", thorough("Tether"), thorough("JointEnergy")])
 def test_newtons_matrix_equals_autodiff_of_the_residual(name):
     force, scheme = OWN[name]
     model, args = draw(Case("free", 3, "generic", "generic"), SCHEMES[scheme], 0.3)

@@ -109,7 +109,7 @@ def test_equals_the_lanes_own_rollouts(make, scheme):
         assert (status[1::2] == Status.CONVERGED).any() or end_at_once
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_hard_steps_are_made_in_parts():
     """By iterations as step by step; and a step that fails in parts too keeps its lane where it was."""
     start, u = states(16), controls(16)

@@ -70,7 +70,7 @@ def case(model, scheme, seed=0):
     return state, z, jnp.asarray(0.1 * rng.normal(size=scheme.m * model.nv), DTYPE)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("m, at", [thorough(1, "stages"), (2, "step")])
 def test_a_guide_bends_the_linear_model_and_never_the_residual(m, at):
     model, scheme = touching(at), pbad.radau(m)

@@ -38,7 +38,7 @@ def total_energy(model, state):
 
 
 @pytest.mark.float64
-@pytest.mark.parametrize("dt", [0.01, thorough(0.05), thorough(0.1), 0.128])
+@pytest.mark.parametrize("dt", [thorough(0.01), thorough(0.05), thorough(0.1), 0.128])
 def test_ten_link_chain_takes_big_steps(dt):
     model = pbad.chain(10)
     state = near_horizontal(model, 10)

@@ -96,7 +96,7 @@ def test_what_drives_does_not_hide_what_nothing_explains(scheme):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", DRIVES)
+@pytest.mark.parametrize("name", [n if n in ("a motor", "a cable") else thorough(n) for n in DRIVES])
 def test_no_drive_hides_what_nothing_explains(name):
     assert refused(over_stretched([name]), "radau2") > 0
 
@@ -141,7 +141,7 @@ def test_variational_beyond_its_stability_says_so():
         assert np.abs(traj.q).max() < (4.0 if fine else 1e4)
 
 
-@pytest.mark.parametrize("scheme", ["radau1", "radau2", thorough("dirk2"), thorough("variational")])
+@pytest.mark.parametrize("scheme", [thorough("radau1"), "radau2", thorough("dirk2"), thorough("variational")])
 def test_what_stands_on_its_head_may_stand_there(scheme):
     """Upright to the last bit it stays, in steps in which it might have fallen; one that leans goes where it leans."""
     model = pbad.build_model([rod("a", None)])
@@ -154,6 +154,7 @@ def test_what_stands_on_its_head_may_stand_there(scheme):
         assert np.all((lean > -1e-12) | (status != 0)), (dt, lean, status)
 
 
+@pytest.mark.thorough
 def test_a_wider_margin_is_for_steps_that_are_blown():
     """What acts once a step, but not here, allows nothing: ground far below the bead of two wells."""
     model = bead()
@@ -176,6 +177,7 @@ def test_a_ball_turns_by_its_whole_rotation_vector():
     assert not turns_little(model, z)
 
 
+@pytest.mark.thorough
 def test_a_drive_of_a_ball_is_its_spring():
     """Without damping: the same steps are refused. By dirk(4) they had 6 times the energy, CONVERGED, by the drive."""
     rng, n, k = np.random.default_rng(0), 128, 900.0
@@ -198,7 +200,7 @@ def ball_and_rod(stiffness):
     return [first, pbad.Body("c", parent="b", position=(0, 0, -0.6), joints=joints[1:], **shape)]
 
 
-@pytest.mark.parametrize("drive", ["servos", "PD drive"])
+@pytest.mark.parametrize("drive", ["servos", thorough("PD drive")])
 def test_stiff_drives_of_balls_may_bring_them_to_rest(drive):
     """Only quadratures tell of their work; of that at the stages little is left where a step ends at the target."""
     model, rng, n = pbad.chain(2, joint="ball"), np.random.default_rng(0), 128

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DTYPE, slow
+from helpers import DTYPE, slow, thorough
 
 import pbad_jax as pbad
 
@@ -61,7 +61,7 @@ def close(a: pbad.State, b: pbad.State) -> np.ndarray:
     return gap < 1e-13
 
 
-@pytest.mark.parametrize("scheme", ["legendre2", slow("legendre3"), slow("legendre5")])
+@pytest.mark.parametrize("scheme", ["legendre2", slow("legendre3"), thorough("legendre5")])
 def test_what_no_longer_belongs_to_a_state_is_not_used(scheme):
     """A disturbed lane goes on as a new state does, its cart at its speed; one that was left alone as before.
 

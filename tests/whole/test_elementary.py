@@ -94,7 +94,7 @@ QUICK = {
     ("dirk3", "lm", "dense", "float32"),
     ("legendre3", "lm", "dense", "float64"),
 }
-SLOW = {("radau1", "lm", "dense", "float64"), ("dirk2", "lm", "tree", "float64")}
+SLOW = {("dirk2", "lm", "tree", "float64")}
 
 
 @pytest.mark.parametrize("scheme, solver, linear, dtype", grid(QUICK, SLOW))
