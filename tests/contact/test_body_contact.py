@@ -591,6 +591,7 @@ def test_wrong_input_is_refused_by_name_and_value(call, words):
 # --- pairs that are left out ---------------------------------------------------------------------------------
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize(("shape", "row"), [(("sphere", (0.1,)), 4), thorough(("box", (0.1, 0.09, 0.1)), 3)])
 def test_what_does_not_act_is_left_out_and_nothing_else(shape, row):
     """Seven bodies, 21 pairs, 16 at a time, of which those of a row may act: the sums are those of all."""

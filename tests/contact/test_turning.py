@@ -31,6 +31,7 @@ def motion(model, v, n: int = 50):
     return traj
 
 
+@pytest.mark.float64
 @pytest.mark.optimised
 def test_a_top_slows_at_a_constant_rate_and_stands_still():
     """I ω̇ = −μ_t m g with I = ⅖ m R²; radau(2) turns it back a little, once."""
