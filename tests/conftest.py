@@ -11,7 +11,7 @@ import pytest
 
 # Compiling is what this suite spends its time on. So but for tests marked `optimised` programs are compiled with few
 # optimisations, in less than half the time; they run four to eight times as long.
-# What XLA does to loops, and the lines of Python that it is told with every operation, would be another fifth of it.
+# What XLA does to loops, and the lines of Python that it is told with every operation, are a fifth of an ant's step.
 LOOPS = ("invariant-code-motion", "constant-sinking", "trip-count-annotator")
 FLAGS = [f"--xla_disable_hlo_passes=simplify-while-loops,{','.join(f'while-loop-{name}' for name in LOOPS)}"]
 if jax.__version_info__ < (0, 11):  # later ones do not know the flag, and end the process
