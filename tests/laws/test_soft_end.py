@@ -214,7 +214,7 @@ def test_a_ball_bounces_as_in_mujoco(no_log_file):
         np.testing.assert_allclose(got[0], d.qpos[0], atol=5e-3)  # its friction is as soft as the ground
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.float64
 def test_a_derivative_through_a_blow():
     """Of q after four steps by the speed before them, and by the numbers of the end, against differences."""

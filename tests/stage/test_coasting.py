@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import FLOAT32, random_model, random_q, thorough
+from helpers import FLOAT32, random_model, random_q, slow, thorough
 from scipy.integrate import solve_ivp
 
 import pbad_jax as pbad
@@ -189,7 +189,7 @@ def test_chains_do_not_gain_by_it(scheme):
     assert np.max(E - E0[:, None]) < 1e-3 * 9.81 * 5 * 2.5
 
 
-@pytest.mark.parametrize("scheme", [thorough("radau2"), thorough("dirk2")])
+@pytest.mark.parametrize("scheme", [slow("radau2"), thorough("dirk2")])
 def test_gradients_of_what_coasts(scheme):
     """Of a free body's flight and a chain's swing, by the start, against differences."""
     for model in (box(com=(0.1, 0, 0)), pbad.chain(2)):

@@ -130,7 +130,7 @@ def test_too_many_parts_are_told():
     assert np.all(np.asarray(then.status)[~few] == Status.FROZEN)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("system", [swinging, thorough(landing)])
 def test_derivatives_are_those_of_the_parts(system):
     """By q, v and the masses, forward and reverse, against differences; of all lanes at once, as of each alone."""
