@@ -88,7 +88,7 @@ def batch(links: int, lanes: int, dtype: str, scheme: str = "radau1"):
     return program, (chain_states(model, links, lanes),)
 
 
-def robot(name: str, dt: float, lanes: int, dtype: str):
+def robot(name: str, dt: float, lanes: int, dtype: str, kernel: str):
     import environments
     import jax
     import jax.numpy as jnp
@@ -98,7 +98,7 @@ def robot(name: str, dt: float, lanes: int, dtype: str):
     model = environments.robot(name, dtype)
     low, high = (jnp.asarray(x, model.dtype) for x in environments.ranges(model, name))
     states = environments.starts(model, name, lanes)
-    options = pbad.Options(dt=dt, scheme=environments.SCHEME, on_failure="substep")
+    options = pbad.Options(dt=dt, scheme=environments.SCHEME, on_failure="substep", kernel=kernel)
     step = pbad.make_step(options)
 
     def program(states, key):
@@ -111,7 +111,7 @@ def robot(name: str, dt: float, lanes: int, dtype: str):
     return program, (states, jax.random.key(1))
 
 
-def robot_batch(name: str, dt: float, lanes: int, dtype: str):
+def robot_batch(name: str, dt: float, lanes: int, dtype: str, kernel: str):
     """By iterations: random actions of PAPER_STEPS control steps."""
     import environments
     import jax
@@ -122,7 +122,7 @@ def robot_batch(name: str, dt: float, lanes: int, dtype: str):
     model = environments.robot(name, dtype)
     low, high = (jnp.asarray(x, model.dtype) for x in environments.ranges(model, name))
     u = jax.random.uniform(jax.random.key(0), (lanes, PAPER_STEPS, model.nu), model.dtype, low, high)
-    options = pbad.Options(dt=dt, scheme=environments.SCHEME, on_failure="substep")
+    options = pbad.Options(dt=dt, scheme=environments.SCHEME, on_failure="substep", kernel=kernel)
 
     def program(states, u):
         _, info = pbad.rollout_batch(model, states, u, PAPER_STEPS, options, schedule="iteration")
@@ -299,10 +299,11 @@ def profile(call: Callable, wanted: bool) -> dict:
 
 # --- correctness -----------------------------------------------------------------------------------------
 
+SIZES = ("float64", "float32")
 CHECKED = (("chain:5:ball", "radau2"), ("spider", "radau1"), ("ant", "radau1"))
 
 
-def path(name: str, scheme: str, dtype: str, device: str, lanes: int = 32, steps: int = 100):
+def path(name: str, scheme: str, dtype: str, device: str, kernel: str, lanes: int = 32, steps: int = 100):
     """Of all lanes 0.01 s a step, q after each of them."""
     import environments
     import jax
@@ -320,7 +321,7 @@ def path(name: str, scheme: str, dtype: str, device: str, lanes: int = 32, steps
         if states is None:
             v = jnp.asarray(0.5 * np.random.default_rng(0).normal(size=(lanes, model.nv)), model.dtype)
             states = jax.vmap(lambda v: pbad.make_state(model, None, v))(v)
-        options = pbad.Options(dt=0.01, scheme=scheme)
+        options = pbad.Options(dt=0.01, scheme=scheme, kernel=kernel)
 
         def program(states):
             paths, info = jax.vmap(lambda s: pbad.rollout(model, s, None, steps, options, progress=False))(states)
@@ -368,12 +369,13 @@ def chain_case(lanes: int, dtype: str, by: str, links: int = 10) -> Case:
     return Case(row, functools.partial(chain, links, lanes, dtype), measure)
 
 
-def robot_case(name: str, dt: float, lanes: int, dtype: str, by: str = "step") -> Case:
-    row = {"what": "robots", "engine": "radau1", "model": name, "lanes": lanes, "dt": dt, "dtype": dtype, "by": by}
+def robot_case(name: str, dt: float, lanes: int, dtype: str, by: str = "step", kernel: str = "xla") -> Case:
+    engine = "radau1" if kernel == "xla" else f"radau1, {kernel}"
+    row = {"what": "robots", "engine": engine, "model": name, "lanes": lanes, "dt": dt, "dtype": dtype, "by": by}
     if by == "iteration":
-        return Case(row, functools.partial(robot_batch, name, dt, lanes, dtype), calling)
+        return Case(row, functools.partial(robot_batch, name, dt, lanes, dtype, kernel), calling)
     measure = functools.partial(stepping, profiled=lanes == 4096)
-    return Case(row, functools.partial(robot, name, dt, lanes, dtype), measure)
+    return Case(row, functools.partial(robot, name, dt, lanes, dtype, kernel), measure)
 
 
 def paper_case(links: int, lanes: int, scheme: str, where: str) -> Case:
@@ -381,9 +383,10 @@ def paper_case(links: int, lanes: int, scheme: str, where: str) -> Case:
     return Case(row | {"device": where}, functools.partial(batch, links, lanes, "float64", scheme), calling)
 
 
-def check_case(name: str, scheme: str, dtype: str, device: str) -> Case:
+def check_case(name: str, scheme: str, dtype: str, device: str, kernel: str = "xla") -> Case:
     row = {"what": "correct", "model": name, "scheme": scheme, "dtype": dtype, "device": device}
-    return Case(row, functools.partial(path, name, scheme, dtype, device), comparing)
+    row |= {} if kernel == "xla" else {"kernel": kernel}
+    return Case(row, functools.partial(path, name, scheme, dtype, device, kernel), comparing)
 
 
 def gradient_case(lanes: int, dtype: str) -> Case:
@@ -404,12 +407,15 @@ def groups(device: str, quick: bool) -> dict[str, list[Case]]:
         two = [chain_case(2, "float64", by, links=2) for by in ("step", "iteration")]
         checks = [check_case("chain:5:ball", "radau2", dtype, "cpu") for dtype in ("float64", "float32")]
         return {"correct": checks, "chain": two, "cpu4": [paper_case(2, 2, "radau1", "cpu4")]}
-    sizes = (("float64", "cpu"), ("float64", device), ("float32", device))
+    sizes = (("float64", "cpu"), *((dtype, device) for dtype in SIZES))
     many = [(10, 100), (20, 100), (40, 100), (10, 1000)]
     return {
         "correct": [check_case(*case, *size) for case in CHECKED for size in sizes],
         "ant": [robot_case("ant", 0.05, b, "float32") for b in (4096, 65536)],
         "ant by iterations": [robot_case("ant", 0.05, b, "float32", "iteration") for b in (4096,)],
+        "kernels, correct": [check_case(*case, size, device, "pallas") for case in CHECKED for size in SIZES],
+        "kernels": [robot_case("ant", 0.05, b, "float32", kernel="pallas") for b in (4096, 65536)]
+        + [robot_case("humanoid", 0.02, 4096, "float32", kernel="pallas")],
         "robots": [robot_case("humanoid", 0.02, 4096, "float32"), robot_case("spider", 0.05, 4096, "float32")],
         "chain": [chain_case(b, "float32", "step") for b in (1, 64, 1024, 4096, 65536)]
         + [chain_case(4096, "float32", "iteration")],

@@ -7,10 +7,10 @@ Wants XLA's compiler for CUDA, in an environment of its own (5.5 GB; no driver, 
     pip install "jax[cuda12]" && pip install -e ".[models,rl]" mujoco-mjx
 
 Where that is missing, one row says so. Rows: a robot, precision and number of lanes; `schedule` is "step" (a vmapped
-step) or "iteration" (a rollout_batch, whose pass is an iteration and what admits and retires lanes). `pass_kernels` and
-`pass_kb`: of the body of the solver's loop, the kernels and what they read and write, kB a lane; a branch that may be
-left out counts as taken. `step_kernels`, `step_kb`: what is round that loop, begin and end of a step. `compile_s`: CPU
-seconds.
+step) or "iteration" (a rollout_batch, whose pass is an iteration and what admits and retires lanes); `kernel` as in
+Options. `pass_kernels` and `pass_kb`: of the body of the solver's loop, the kernels and what they read and write, kB a
+lane; a branch that may be left out counts as taken, and of a kernel of Pallas its room counts, once. `step_kernels`,
+`step_kb`: what is round that loop, begin and end of a step. `compile_s`: CPU seconds.
 
 Two bounds from below of a pass, us a lane: `by_memory`, its bytes over the bandwidth, and `by_launches`, its kernels
 times an assumed 2.5 us to start one. Neither knows caches, which hold what few lanes move.
@@ -209,12 +209,13 @@ def robot(name: str, precision: str) -> pbad.Model:
     return environments.robot(name, precision)
 
 
-def measure(name: str, dt: float, scheme: str, precision: str, lanes: int, schedule: str) -> dict:
+def measure(name: str, dt: float, scheme: str, precision: str, lanes: int, schedule: str, kernel: str) -> dict:
     row = {"robot": name, "dt": dt, "scheme": scheme, "precision": precision, "lanes": lanes, "schedule": schedule}
+    row["kernel"] = kernel
     if find_spec("jax_plugins") is None or find_spec("jax_plugins.xla_cuda12") is None:
         return row | {"skipped": 'no compiler for CUDA here: pip install "jax[cuda12]" in an environment of its own'}
     model = robot(name, precision)
-    options = pbad.Options(dt=dt, scheme=scheme)
+    options = pbad.Options(dt=dt, scheme=scheme, kernel=kernel)
     states = jax.eval_shape(jax.vmap(lambda v: pbad.make_state(model, v=v)), jnp.zeros((lanes, model.nv), model.dtype))
     controls = jax.ShapeDtypeStruct((lanes, *(() if schedule == "step" else (STEPS,)), model.nu), model.dtype)
 
@@ -238,7 +239,7 @@ def measure(name: str, dt: float, scheme: str, precision: str, lanes: int, sched
 
 def plan(quick: bool) -> list[tuple]:
     if quick:
-        return [("chain", 0.05, "radau1", "float32", 256, "step")]
+        return [("chain", 0.05, "radau1", "float32", 256, "step", "pallas")]
     every = [
         (name, dt, "radau1", precision, LANES[0], schedule)
         for name, dt in ROBOTS
@@ -246,7 +247,8 @@ def plan(quick: bool) -> list[tuple]:
         for schedule in ("step", "iteration")
     ]
     every += [(name, dt, "radau1", "float32", LANES[1], "step") for name, dt in ROBOTS[:3]]
-    return every + [(name, dt, "radau2", "float32", LANES[0], "step") for name, dt in ROBOTS]
+    every += [(name, dt, "radau2", "float32", LANES[0], "step") for name, dt in ROBOTS]
+    return [(*case, kernel) for case in every for kernel in ("xla", "pallas")]
 
 
 if __name__ == "__main__":

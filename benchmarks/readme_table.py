@@ -299,6 +299,7 @@ def gpu_cost(data: dict) -> list[str]:
     table = [
         [
             f"{r['robot']}, {1e3 * r['dt']:g} ms, {r['scheme']}, {r['precision']}, by {r['schedule']}s",
+            r["kernel"],
             str(r["lanes"]),
             *(figure(r[k]) for k in ("pass_kernels", "pass_kb", "step_kernels", "step_kb")),
             *(figure(1e3 * r[k]) for k in ("by_memory", "by_launches")),
@@ -307,14 +308,15 @@ def gpu_cost(data: dict) -> list[str]:
         for r in data["rows"]
         if "skipped" not in r
     ]
-    head = ["", "lanes", "kernels a pass", "kB a lane", "kernels besides", "kB a lane", "ns a lane by memory"]
+    head = ["", "kernel", "lanes", "kernels a pass", "kB a lane", "kernels besides", "kB a lane", "ns a lane by memory"]
     head += ["by launches", "compile, CPU s"]
     said = (
         "Compiled for an H100 on a machine without one (`python -m benchmarks gpu_cost`): a pass of the solver, with "
         "all its branches, and what a step has besides; and two bounds from below of a pass, by the bytes that go "
-        "between kernels and memory and by starting the kernels, an assumed 2.5 µs each."
+        "between kernels and memory and by starting the kernels, an assumed 2.5 µs each. `pallas`: with "
+        '`Options(kernel="pallas")`.'
     )
-    return [*markdown(head, table, 1), "", said]
+    return [*markdown(head, table, 2), "", said]
 
 
 def environments(data: dict) -> list[str]:

@@ -17,7 +17,8 @@ from pbad_jax.kinematics.tree import tree
 from pbad_jax.math import batched
 from pbad_jax.model.model import Model
 
-RECURRENCES = {"parallel": parallel, "serial": serial, "sweeps": sweeps}
+KERNEL = "kernel"  # the parallel ones, with what kernels/ has in their place while a root is looked for
+RECURRENCES = {"parallel": parallel, "serial": serial, "sweeps": sweeps, KERNEL: parallel}
 
 Operator = jax.Array | sweeps.NewtonMatrix  # a mass or Newton matrix: (n,n), or what the sweeps take for it
 

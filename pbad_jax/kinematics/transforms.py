@@ -129,13 +129,13 @@ def transforms(model: Model, q: jax.Array) -> jax.Array:
     return transforms_parallel(model, local_transforms(model, q))
 
 
-def increments(model: Model, L: jax.Array, z: jax.Array) -> jax.Array:
-    """ΔT = T(q ⊕ z) − T(q) without subtracting transforms, (N,3,4).
+def increments(model: Model, L: jax.Array, motion: jax.Array) -> jax.Array:
+    """ΔT = T(q ⊕ z) − T(q) without subtracting transforms, (N,3,4), by the `joint_motion` J(z) − E.
 
     With L = L(q) and ΔL = L (J(z) − E): Δ(A B) = ΔA (B + ΔB) + A ΔB, composed by pointer jumping. Its
     relative error is that of one rounding, however small z is: what keeps float32 accurate at small dt.
     """
-    dT = tangent_compose(L, joint_motion(model, z))
+    dT = tangent_compose(L, motion)
     T = L
     zero, world = jnp.zeros((3, 4), L.dtype), jnp.eye(4, dtype=L.dtype)[:3]
     for jump in tree(model.topology).jumps:

@@ -34,7 +34,7 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.atom import operator
-from pbad_jax.atom.operator import Operator
+from pbad_jax.atom.operator import KERNEL, Operator
 from pbad_jax.kinematics import joint_field, manifold, transforms
 from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.laws.force import acting, total_load, total_potential
@@ -44,13 +44,15 @@ from pbad_jax.math import batched
 from pbad_jax.math.small import computed_once, matmul
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import Scheme
+from pbad_jax.stage import by_kernel
 from pbad_jax.stage import guide as guides
 from pbad_jax.stage.coasting import coasting, less_collocation
 from pbad_jax.stage.fields import StageFields, stages
 from pbad_jax.stage.guide import StageGuide
-from pbad_jax.stage.matrix import StageTerms, newton_matrix
+from pbad_jax.stage.matrix import newton_matrix
 from pbad_jax.stage.sparse_loads import SparseLoads, either, end_of_step
 from pbad_jax.stage.start import StepStart, instant_at
+from pbad_jax.stage.terms import StageTerms
 
 
 class StageEquation(NamedTuple):
@@ -78,7 +80,7 @@ class StageEquation(NamedTuple):
         """
         chex.assert_shape(z, (len(self.nodes), model.nq))
         t = _stage_terms(model, start, self, z, h, guide)
-        return (_pullback(model, start, t, t.A) + t.joint_r).reshape(-1), t
+        return (_pullback(model, start, t, t.A, "force") + t.joint_r).reshape(-1), t
 
     def matrix(self, model: Model, start: StepStart, t: StageTerms) -> Operator:
         """(h dt)² J (m·nv, m·nv), kg m² or kg; for the sweeps as they take it, m = 1."""
@@ -92,7 +94,7 @@ class StageEquation(NamedTuple):
     def modelled(self, model: Model, start: StepStart, t: StageTerms, r: jax.Array) -> jax.Array:
         """The residual (m·nv,) that the next linear model has instead of r."""
         assert t.beyond is not None
-        return r + (_pullback(model, start, t, t.beyond.T) + t.beyond.joint).reshape(-1)
+        return r + (_pullback(model, start, t, t.beyond.T, "modelled") + t.beyond.joint).reshape(-1)
 
 
 def collocation(model: Model, scheme: Scheme, dt, start: StepStart, z_h: jax.Array | None) -> StageEquation:
@@ -100,7 +102,8 @@ def collocation(model: Model, scheme: Scheme, dt, start: StepStart, z_h: jax.Arr
     dtype = start.q.dtype
     nodes, C, D, e = (jnp.asarray(x, dtype) for x in (scheme.nodes, scheme.C, scheme.D, scheme.e))
     if z_h is not None:
-        past = Field(transforms.increments(model, start.L, z_h), joint_field.difference(model, z_h))
+        dT = transforms.increments(model, start.L, transforms.joint_motion(model, z_h))
+        past = Field(dT, joint_field.difference(model, z_h))
         return StageEquation(dt, nodes, C, D, (_outer(scheme.c, past),), (_outer(scheme.d, past),))
 
     # with coasting taken away, whose share is of the order of the table's own error
@@ -118,12 +121,8 @@ def _outer(weights, field: Field) -> Field:
 
 def known_at(parts: tuple[Field | None, ...], h, like: Field) -> Field:
     """The polynomial Σ h^p parts_p."""
-    total = None
-    for power, part in enumerate(parts):
-        if part is not None:
-            term = jax.tree.map(lambda x, power=power: h**power * x, part)
-            total = term if total is None else jax.tree.map(jnp.add, total, term)
-    return jax.tree.map(jnp.zeros_like, like) if total is None else total
+    terms = [jax.tree.map(lambda x, p=p: h**p * x, part) for p, part in enumerate(parts) if part is not None]
+    return jax.tree.map(lambda *x: sum(x[1:], x[0]), *terms) if terms else jax.tree.map(jnp.zeros_like, like)
 
 
 def _stage_terms(
@@ -156,14 +155,15 @@ def _stage_terms(
         return x
 
     # fields: what the links resist less what acts on them; the joints likewise
-    A = plus(A, lambda x: field_of(x, n_links), rare.field)
-    curving = plus(A, lambda x: field_beyond(x, n_links, "curving"), rare.curving)
+    laid_out = by_kernel.fields_of if start.recurrence == KERNEL else lambda load: load
+    A = plus(A, lambda x: field_of(laid_out(x), n_links), rare.field)
+    curving = plus(A, lambda x: field_beyond(laid_out(x), n_links, "curving"), rare.curving)
     zero = jnp.zeros_like(joint_r)
     joint_r = joint_r - plus(zero, lambda x: x.tau)
     # what duals model in the place of what acts, while a solve is led
     beyond = None
     if guide is not None:
-        field = plus(jnp.zeros_like(A), lambda x: field_beyond(x, n_links, "modelled"), rare.modelled)
+        field = plus(jnp.zeros_like(A), lambda x: field_beyond(laid_out(x), n_links, "modelled"), rare.modelled)
         beyond = Field(field, -plus(zero, lambda x: x.modelled_tau))
     return StageTerms(
         z, st.frames, A, joint_r, accel_slopes, rate_slopes, load, end, impulse, rare, curving, beyond, duals
@@ -203,7 +203,9 @@ def end_instant(model: Model, start: StepStart, node, st: StageFields, dt) -> In
     return instant_at(model, start, manifold.compose_increment(model, start.q, z), v, f, dT / dt, node * dt, dt)
 
 
-def _pullback(model: Model, start: StepStart, t: StageTerms, A: jax.Array) -> jax.Array:
+def _pullback(model: Model, start: StepStart, t: StageTerms, A: jax.Array, name: str) -> jax.Array:
+    if start.recurrence == KERNEL:
+        return by_kernel.pullback(model, t, A, name)
     return jax.vmap(lambda f, A_i: operator.pullback(model, f, A_i, start.recurrence))(t.frames, A)
 
 
@@ -224,8 +226,7 @@ def energy(model: Model, start: StepStart, eq: StageEquation, z: jax.Array, h: A
 
 def stage_rates(eq: StageEquation, st: StageFields) -> Field:
     """dt V_i of the stages."""
-    known = known_at(eq.rate, 1.0, st.delta)
-    return jax.tree.map(lambda x, y: jnp.tensordot(eq.D, x, axes=1) + y, st.delta, known)
+    return jax.tree.map(lambda x, y: jnp.tensordot(eq.D, x, axes=1) + y, st.delta, known_at(eq.rate, 1.0, st.delta))
 
 
 def end_velocity(

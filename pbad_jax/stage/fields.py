@@ -3,7 +3,10 @@
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
+from pbad_jax.atom.operator import KERNEL
+from pbad_jax.kernels.increments import increments
 from pbad_jax.kinematics import joint_field, transforms
 from pbad_jax.kinematics.joint_field import Field
 from pbad_jax.math.small import computed_once
@@ -22,8 +25,13 @@ class StageFields(NamedTuple):
 
 def stages(model: Model, start: StepStart, z: jax.Array) -> StageFields:
     """ΔT and frames of the stages at the increments z (m,nq)."""
-    dT = jax.vmap(lambda z_j: transforms.increments(model, start.L, z_j))(z)
     motion = jax.vmap(lambda z_j: transforms.joint_motion(model, z_j))(z)
+    if start.recurrence == KERNEL:
+        each = [increments(model, start.L, start.frames.T, x) for x in motion]
+        dT, s = (jnp.stack(x) for x in zip(*each))
+        f = transforms.Frames(start.frames.T[None] + dT, start.L[None] + tangent_compose(start.L, motion), s)
+        return StageFields(z, Field(dT, jax.vmap(lambda z_j: joint_field.difference(model, z_j))(z)), f)
+    dT = jax.vmap(lambda x: transforms.increments(model, start.L, x))(motion)
     dT, L = computed_once(dT, start.L[None] + tangent_compose(start.L, motion))
     f = jax.vmap(lambda T, L_j: transforms.with_screws(model, T, L_j))(start.frames.T[None] + dT, L)
     delta = Field(dT, jax.vmap(lambda z_j: joint_field.difference(model, z_j))(z))

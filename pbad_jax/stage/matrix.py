@@ -9,36 +9,19 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pbad_jax.atom.operator import RECURRENCES, Operator
+from pbad_jax.atom.operator import KERNEL, RECURRENCES, Operator
 from pbad_jax.atom.sweeps import NewtonMatrix
 from pbad_jax.dynamics import point_forces
 from pbad_jax.kinematics import joint_field
-from pbad_jax.kinematics.joint_field import Field, Slopes
+from pbad_jax.kinematics.joint_field import Slopes
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
 from pbad_jax.laws.load import Load
 from pbad_jax.math import rotations
 from pbad_jax.math.small import identity_like, matmul
 from pbad_jax.model.model import Model
-from pbad_jax.stage.sparse_loads import SparseLoads
-
-
-class StageTerms(NamedTuple):
-    """What a residual and its matrix are made of, times dt²; leading axis m."""
-
-    z: jax.Array  # (m,nq)
-    frames: Frames
-    A: jax.Array  # (m,N,3,4)
-    joint_r: jax.Array  # (m,nv) what the joints add to the residual
-    accel: Slopes
-    rate: Slopes
-    load: Load  # of every stage, times dt²; derivatives by rates times dt
-    end: Load | None  # the same of what acts once a step, at its end
-    impulse: jax.Array  # (m,) its weights
-    sparse: SparseLoads  # what of it goes by parts
-    curving: jax.Array  # (m,N,3,4) the field whose product with the curvature of T(q) the matrix has; mostly A
-    beyond: Field | None  # what the next linear model has beside the residual: a field and (m,nv) in the joints
-    duals: tuple  # of the forces, for the next StageGuide
+from pbad_jax.stage import by_kernel
+from pbad_jax.stage.terms import StageTerms
 
 
 class JointTerms(NamedTuple):
@@ -54,7 +37,11 @@ def newton_matrix(model: Model, C: jax.Array, D: jax.Array, t: StageTerms, recur
     if recurrence == "sweeps":
         return _for_sweeps(model, C[0, 0], D[0, 0], t)
     m, nv = len(t.z), model.nv
-    blocks = _inertial_blocks(model, RECURRENCES[recurrence], C, t.frames, t.curving)
+    if recurrence == KERNEL:
+        blocks = by_kernel.blocks(model, C, D, t)
+        t = t._replace(load=by_kernel.coupling(t.load), end=None if t.end is None else by_kernel.coupling(t.end))
+    else:
+        blocks = _inertial_blocks(model, RECURRENCES[recurrence], C, t.frames, t.curving)
     blocks = blocks + _laid_out(model, _joint_terms(model, t, coupled=True))
     if t.load.point_forces:
         blocks = blocks - _point_blocks(model, D, t)

@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from pbad_jax.atom import operator
+from pbad_jax.atom.operator import KERNEL
 from pbad_jax.errors import Status
+from pbad_jax.kernels import linear_solve
 from pbad_jax.kinematics import manifold, transforms
 from pbad_jax.kinematics.tree import change_balls, tree
 from pbad_jax.math import rotations
@@ -23,8 +25,8 @@ from pbad_jax.stage import branch, equation, predictor
 from pbad_jax.stage import guide as guides
 from pbad_jax.stage.equation import StageEquation
 from pbad_jax.stage.guide import StageGuide
-from pbad_jax.stage.matrix import StageTerms
 from pbad_jax.stage.start import StepStart, SweepsMetric, metric_of
+from pbad_jax.stage.terms import StageTerms
 
 LONGEST_TURN = 1.5  # rad that one Newton correction may turn a joint
 FAR_TURN = 0.1  # rad of a first guess
@@ -44,6 +46,7 @@ class SolverConfig(NamedTuple):
     retry: bool  # another guess where the first failed, for schemes with history
     account: bool  # the work of each force
     condition: bool  # the condition of the Newton matrix
+    kernel: bool = False  # whether kernels/ looks for roots, where lanes are many
 
 
 @jax.tree_util.register_dataclass
@@ -113,7 +116,7 @@ class StageProblem:
 
     def solve(self, J, b: jax.Array) -> jax.Array:
         """J⁻¹ b (m·nv,)."""
-        return operator.solve(self.model, J, b)
+        return linear_solve.solve(J, b) if self.start.recurrence == KERNEL else operator.solve(self.model, J, b)
 
     def solve_at_root(self, x: jax.Array, good: jax.Array, b: jax.Array) -> jax.Array:
         """J⁻¹ b at a root; where it is not `good` J is the identity."""
@@ -245,7 +248,9 @@ def relative_residual(problem: StageProblem, attempt: lm.SolveState) -> jax.Arra
 def searched(problem: StageProblem, status) -> StageProblem:
     """What a solve looks at: no derivatives, and no motion where it will not run (`status` is not RUNNING)."""
     problem, status = jax.lax.stop_gradient((problem, status))
-    return dataclasses.replace(problem, direction=jnp.where(status == lm.RUNNING, problem.direction, 0.0))
+    start = dataclasses.replace(problem.start, recurrence=KERNEL) if problem.config.kernel else problem.start
+    direction = jnp.where(status == lm.RUNNING, problem.direction, 0.0)
+    return dataclasses.replace(problem, start=start, direction=direction)
 
 
 def find(problem: StageProblem, status, known: Any = None) -> continuation.State:

@@ -4,13 +4,16 @@ import dataclasses
 import math
 import numbers
 
+import jax
 import jax.numpy as jnp
 
 from pbad_jax.checks import integer, one_of, step_size
 from pbad_jax.dynamics.instant import coupling
 from pbad_jax.errors import OptionError
+from pbad_jax.kernels import lanes
 from pbad_jax.laws.force import acting, at_stages, is_conservative, name_of
 from pbad_jax.laws.soft_end import has_inertia
+from pbad_jax.math.loops import inside
 from pbad_jax.model.model import Model
 from pbad_jax.schemes import NAMES, AnyScheme, Scheme, radau
 from pbad_jax.stage.problem import SolverConfig
@@ -58,6 +61,9 @@ class Options:
             lm with one unknown configuration at a time (radau(1), legendre(2), dirk). "auto": tree for those from 120
             degrees of freedom on, where no force couples links or joints.
         recurrence: "parallel" (O(log N) deep, the default) or "serial" (the paper's Algorithms 1-3).
+        kernel: what looks for the roots of many lanes. "xla": what JAX makes of it. "pallas": on NVIDIA's GPUs the sums
+            over the tree, Newton matrices and linear solves are a kernel each; the derivative is JAX's all the same.
+            "auto": xla, until kernels have been timed on a card. See docs/batches.md.
 
     Raises:
         OptionError: naming the option, the value and what is allowed.
@@ -79,6 +85,7 @@ class Options:
     failed_gradient: str = "zero"
     linear_solver: str = "auto"
     recurrence: str = "parallel"
+    kernel: str = "auto"
     account: bool = False
     condition: bool = False
 
@@ -108,6 +115,7 @@ class Options:
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"{name} is {getattr(self, name)!r}; it must be True or False")
         one_of(self.recurrence, ("parallel", "serial"), "recurrence", OptionError)
+        one_of(self.kernel, ("auto", "xla", "pallas"), "kernel", OptionError)
 
     def _check_objective(self) -> None:
         """Which objectives go with which solver and scheme."""
@@ -221,15 +229,17 @@ def resolve(options: Options, model: Model) -> SolverConfig:
             f"{jnp.dtype(model.dtype).name}; ask for {LEAST_ACCURACY * tolerance:.1g} or more"
         )
     most = options.max_iterations if options.accuracy is None else min(options.max_iterations, OF_A_PART)
+    recurrence = _recurrence(options, model)
     return SolverConfig(
         tolerance=tolerance,
         max_iterations=most,
         method=options.solver,
         objective=_objective(options, model),
-        recurrence=_recurrence(options, model),
+        recurrence=recurrence,
         retry=options.on_failure == "substep",
         account=options.account,
         condition=options.condition,
+        kernel=_takes_kernels(options, recurrence),
     )
 
 
@@ -277,6 +287,34 @@ def _recurrence(options: Options, model: Model) -> str:
             "tree: use linear_solver='auto' or 'dense'"
         )
     return options.recurrence if loops else "sweeps"
+
+
+def _takes_kernels(options: Options, recurrence: str) -> bool:
+    """Whether kernels/ looks for roots; "auto" waits until a card has said what they bring.
+
+    Raises:
+        OptionError: they are asked for where there are none.
+    """
+    if options.kernel != "pallas":
+        return False
+    device = jax.default_backend()
+    if device != "gpu" and not lanes.INTERPRETED:
+        raise OptionError(
+            f"kernel is 'pallas', but the device is a {device}: kernels are for NVIDIA's GPUs; use kernel='auto' or "
+            "'xla'"
+        )
+    if jax.device_count() > 1 or inside():
+        raise OptionError(
+            f"kernel is 'pallas', which is for one GPU by itself; there are {jax.device_count()} devices, or a step is "
+            "traced for jax.shard_map: use kernel='auto' or 'xla'"
+        )
+    if options.solver != "lm" or recurrence != "parallel":
+        raise OptionError(
+            f"kernel 'pallas' is for solver='lm' and the dense matrices of recurrence='parallel'; got solver="
+            f"{options.solver!r}, recurrence={options.recurrence!r}, linear_solver={options.linear_solver!r}: use "
+            "kernel='auto' or 'xla'"
+        )
+    return True
 
 
 def _objective(options: Options, model: Model) -> str:

@@ -54,14 +54,18 @@ def library(model, q, v):
     return out
 
 
+def come(model, q, z):
+    """ΔT of an increment."""
+    return transforms.increments(model, transforms.local_transforms(model, q), transforms.joint_motion(model, z))
+
+
 @jax.jit
 def moves(model, q_a, q_b, delta):
     z = manifold.increment_between(model, q_a, q_b)
-    L = transforms.local_transforms(model, q_a)
     return {
         "z": z,
-        "dT": transforms.increments(model, L, z),
-        "dT nothing": transforms.increments(model, L, manifold.identity_increment(model)),
+        "dT": come(model, q_a, z),
+        "dT nothing": come(model, q_a, manifold.identity_increment(model)),
         "T_a": transforms.transforms(model, q_a),
         "T_b": transforms.transforms(model, q_b),
         "composed": manifold.compose_increment(model, q_a, z),
@@ -195,14 +199,18 @@ def test_the_tangent_space_refuses_other_shapes():
 
 @jax.jit
 def tiny_increment(model, q, z):
-    return transforms.increments(model, transforms.local_transforms(model, q), z)
+    return come(model, q, z)
 
 
 @jax.jit
 def tiny_move(model, q, delta):
     z = manifold.retract(model, manifold.identity_increment(model), delta)
     subtracted = transforms.transforms(model, manifold.compose_increment(model, q, z)) - transforms.transforms(model, q)
-    return z, transforms.increments(model, transforms.local_transforms(model, q), z), subtracted
+    return (
+        z,
+        transforms.increments(model, transforms.local_transforms(model, q), transforms.joint_motion(model, z)),
+        subtracted,
+    )
 
 
 SIZES = (1e-2, 1e-4, 1e-6, 1e-9, 1e-20)
