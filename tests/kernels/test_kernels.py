@@ -176,6 +176,24 @@ def test_steps_are_the_same(interpreted, scheme):
     assert_close(b.q[good], a.q[good], 1e-4 if FLOAT32 else 1e-10)
 
 
+@pytest.mark.slow
+def test_derivatives_are_those_of_jax(interpreted):
+    """Of lanes side by side, in reverse mode; the linear solves and matrices of a root are JAX's own."""
+    model = pbad.chain(2, dtype=DTYPE)
+    v = jnp.asarray(np.random.default_rng(6).normal(size=(LANES, model.nv)), DTYPE)
+    slopes = {}
+    for kernel in ("xla", "pallas"):
+        step = pbad.make_step(pbad.Options(dt=0.05, scheme="radau1", kernel=kernel))
+
+        def far(v, step=step):
+            after, _ = jax.vmap(lambda v: step(model, pbad.make_state(model, v=v)))(v)
+            return jnp.sum(jnp.sin(after.q))
+
+        slopes[kernel] = jax.jit(jax.grad(far))(v)
+    assert np.abs(slopes["xla"]).max() > 0.01
+    assert_close(slopes["pallas"], slopes["xla"], 1e-4 if FLOAT32 else 1e-9)
+
+
 # --- where they run --------------------------------------------------------------------------------------
 
 
