@@ -17,9 +17,9 @@ import jax.numpy as jnp
 from pbad_jax.atom.parallel import twist_form
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.kinematics.tree import tree
-from pbad_jax.laws.load import Load, NormalForce, PointForces, on_links, place
-from pbad_jax.math.rotations import hat
-from pbad_jax.math.small import identity_like, matmul, matvec, transpose
+from pbad_jax.laws import load
+from pbad_jax.laws.load import Load, NormalForce, PointForces, on_links
+from pbad_jax.math.small import matmul, matvec, transpose
 from pbad_jax.model.model import Model
 
 
@@ -30,14 +30,14 @@ class Slope(NamedTuple):
     of_normal: jax.Array | None  # (c,k,3) of the normal force that they follow, by its points
 
 
-def weighted(load: Load, weight) -> list:
+def weighted(given: Load, weight) -> list:
     """∂f/∂P + weight ∂f/∂V of every part of a load, of what there is."""
-    return [slope_of(p, weight, by_P=True) for p in load.point_forces]
+    return [slope_of(p, weight, by_P=True) for p in given.point_forces]
 
 
-def rates(load: Load) -> list:
+def rates(given: Load) -> list:
     """∂f/∂V of every part."""
-    return [slope_of(p, 1.0, by_P=False) for p in load.point_forces]
+    return [slope_of(p, 1.0, by_P=False) for p in given.point_forces]
 
 
 def slope_of(p: PointForces, weight, *, by_P: bool) -> Slope | None:
@@ -54,8 +54,7 @@ def slope_of(p: PointForces, weight, *, by_P: bool) -> Slope | None:
 
 def arms(f: Frames, p: PointForces | NormalForce) -> jax.Array:
     """A (c,n,3,6) of every point at frames f."""
-    P = place(f.T, p.point_links, p.u)
-    return jnp.concatenate([-hat(P), p.u[..., 3, None, None] * identity_like(P)], axis=-1)
+    return load.arms(f.T, p.point_links, p.u)
 
 
 def link_form(model: Model, f_a: Frames, f_b: Frames, p: PointForces, S: Slope) -> jax.Array:

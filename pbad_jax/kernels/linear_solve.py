@@ -24,12 +24,18 @@ _solve = in_lanes(lambda A, b: [batched.solve(A, b)], _together)
 def _kernel(n: int):
     """Golub and Van Loan, Matrix Computations, algorithm 5.2.1, and substitution; W = (A b) is worked on."""
     loop = jax.lax.fori_loop
-    row = lambda x: jnp.broadcast_to(x, (LANES,))  # noqa: E731
 
     def kernel(A, b, x, W):
+        # squares of entries of order one neither overflow nor vanish
+        def largest(i, m):
+            return loop(0, n, lambda j, m: jnp.maximum(m, jnp.abs(A[i, j, :])), m)
+
+        size = loop(0, n, largest, jnp.zeros(LANES, x.dtype))
+        scale = 1 / jnp.where(size > 0, size, 1.0)
+
         def copy(i, _):
-            loop(0, n, lambda j, _: W.__setitem__((i, j), row(A[i, j, :])), None)
-            W[i, n] = row(b[i, :])
+            loop(0, n, lambda j, _: W.__setitem__((i, j), scale * A[i, j, :]), None)
+            W[i, n] = scale * b[i, :]
 
         loop(0, n, copy, None)
 

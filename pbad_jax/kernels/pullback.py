@@ -5,12 +5,28 @@
 where a force f at P = T^l u has the wrench −(P × f, u₄ f).
 """
 
+import functools
+
 import jax
 import numpy as np
 
 from pbad_jax.atom import parallel
 from pbad_jax.kernels.lanes import in_lanes, run
-from pbad_jax.kernels.rows import Forces, Tables, cross, full, loop, matrix, put, sum_inward, tables, transform, vector
+from pbad_jax.kernels.rows import (
+    Forces,
+    Tables,
+    add,
+    cross,
+    full,
+    loop,
+    matrix,
+    put,
+    sum_inward,
+    tables,
+    transform,
+    vector,
+    wrench,
+)
 from pbad_jax.kernels.tree_matrix import with_forces
 from pbad_jax.kinematics.transforms import Frames
 from pbad_jax.model.model import Model
@@ -39,28 +55,23 @@ def _kernel(n: int, nv: int, links: list[np.ndarray]):
     def kernel(*refs):
         take = iter(refs)
         t = Tables(*(next(take) for _ in Tables._fields))
-        link = [next(take) for _ in links]
+        on = [next(take) for _ in links]
         T, s, A = (next(take) for _ in range(3))
-        acting = [(next(take), next(take)) for _ in links]
+        acting = [Forces(x, next(take), next(take)) for x in on]
         r, w = take
 
-        def wrench(l, _):
+        def of_field(l, _):
             field = transform(A, l)
-            B = field @ transform(T, l).T
-            put(w, matrix(lambda i: B[(i + 2) % 3, (i + 1) % 3] - B[(i + 1) % 3, (i + 2) % 3], 3), l)
-            put(w, field[:, 3], l, first=3)
+            put(w, wrench(field @ transform(T, l).T, field[:, 3]), l)
 
-        loop(0, n, wrench, None)
+        loop(0, n, of_field, None)
 
-        for on, (u, f), all_links in zip(link, acting, links):
+        def of_force(k, _, x: Forces) -> None:
+            P, last = transform(T, x.links[k]) @ vector(x.u, k), matrix(lambda: x.u[k, 3, :])
+            add(w, -np.concatenate([cross(P, vector(x.force, k)), vector(x.force, k) * last]), x.links[k])
 
-            def push(k, _, on=on, u=u, f=f):
-                l, force, last = on[k], vector(f, k), matrix(lambda: u[k, 3, :])
-                P = transform(T, l) @ vector(u, k)
-                for i, x in enumerate(np.concatenate([cross(P, force), force * last])):
-                    w[l, i] = w[l, i, :] - full(x)
-
-            loop(0, len(all_links), push, None)
+        for x in acting:
+            loop(0, len(x.links), functools.partial(of_force, x=x), None)
 
         sum_inward(t.parent, n, w)
 

@@ -77,12 +77,25 @@ def full(x) -> jax.Array:
     return jnp.broadcast_to(x, (LANES,))
 
 
-def put(ref, values: np.ndarray, *index, first: int = 0) -> None:
-    """ref[index, first + i] = values[i]; a matrix as it is, or its entries in a row."""
+def put(ref, values: np.ndarray, *index) -> None:
+    """ref[index, i] = values[i]; a matrix as it is, or its entries in a row."""
     as_it_is = values.ndim > 1 and len(ref.shape) == len(index) + values.ndim + 1
     for k, where in enumerate(np.ndindex(*values.shape)):
-        at = where if as_it_is else (first + k,)
+        at = where if as_it_is else (k,)
         ref[(*index, *at)] = full(jnp.asarray(values[where], ref.dtype))
+
+
+def add(ref, values: np.ndarray, l) -> None:
+    """values (...) to the row of link l."""
+    for i, x in enumerate(values.ravel()):
+        if not isinstance(x, (int, float)):  # zeros of a form are no rows of lanes
+            ref[l, i] = ref[l, i, :] + full(x)
+
+
+def wrench(B: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """(6,) of b = [B, last]: vee B and last, as math/spatial.py has it."""
+    turn = matrix(lambda i: B[(i + 2) % 3, (i + 1) % 3] - B[(i + 1) % 3, (i + 2) % 3], 3)
+    return np.concatenate([turn, last])
 
 
 def sum_inward(parent, n: int, *refs) -> None:

@@ -18,11 +18,23 @@ import numpy as np
 
 from pbad_jax.atom import parallel
 from pbad_jax.kernels.lanes import LANES, in_lanes, run
-from pbad_jax.kernels.rows import Forces, Tables, cross, full, loop, matrix, put, sum_inward, tables, transform, vector
+from pbad_jax.kernels.rows import (
+    Forces,
+    Tables,
+    add,
+    cross,
+    full,
+    loop,
+    matrix,
+    put,
+    sum_inward,
+    tables,
+    transform,
+    vector,
+    wrench,
+)
 from pbad_jax.kinematics.transforms import Frames
-from pbad_jax.laws.load import on_links, place
-from pbad_jax.math.rotations import hat
-from pbad_jax.math.small import identity_like
+from pbad_jax.laws.load import Load, PointForces, arms, field_of, on_links
 from pbad_jax.model.model import Model
 
 
@@ -78,7 +90,7 @@ def by_jax(
     if curvature is not None:
         J = J + parallel.pullback_hess(model, f_a, with_forces(curvature.A, curvature.forces))
     for p in points:
-        a, b = _arms(f_a, p.links, p.u), _arms(f_b, p.links, p.by)
+        a, b = (arms(x, np.repeat(p.links[:, None], u.shape[1], 1), u) for x, u in ((T[0], p.u), (T[1], p.by)))
         form = jnp.einsum("cnai,cnakb,ckbj->cij", a, p.S, b)
         J = J - parallel.twist_form(model, f_a, f_b, on_links(p.links, form, n))
     return J
@@ -86,15 +98,10 @@ def by_jax(
 
 def with_forces(A: jax.Array, forces: list[Forces]) -> jax.Array:
     """The field A (N,3,4) and −f ⊗ u of the forces."""
-    for x in forces:
-        A = A - on_links(x.links, x.force[:, :, None] * x.u[:, None, :], len(A))
-    return A
-
-
-def _arms(f: Frames, links: np.ndarray, u: jax.Array) -> jax.Array:
-    """a = [−[P], u₄ E] of the points (c,n,4) of links, (c,n,3,6)."""
-    P = place(f.T, np.broadcast_to(links[:, None], u.shape[:2]), u)
-    return jnp.concatenate([-hat(P), u[..., 3, None, None] * identity_like(P)], axis=-1)
+    points = (PointForces(tuple(x.links.tolist()), x.u[:, None], x.force[:, None]) for x in forces)
+    field = field_of(Load(A, point_forces=tuple(points)), len(A))
+    assert field is not None
+    return field
 
 
 # --- the kernel ------------------------------------------------------------------------------------------
@@ -141,8 +148,7 @@ def _form(l, M, T_a, T_b, c, A, E, w) -> None:
     if A is not None:
         field = transform(A, l)
         B = field @ b.T
-        put(w, matrix(lambda i: B[(i + 2) % 3, (i + 1) % 3] - B[(i + 1) % 3, (i + 2) % 3], 3), l)
-        put(w, field[:, 3], l, first=3)
+        put(w, wrench(B, field[:, 3]), l)
         G, g, h = G - 0.5 * (B + B.T), g - 0.5 * field[:, 3], h - 0.5 * field[:, 3]
     put(E, _on_twists(G, g, h, m[3, 3]), l)
 
@@ -164,8 +170,8 @@ def _force(k, x: Forces, T, E, w) -> None:
     l, force, last = x.links[k], vector(x.force, k), matrix(lambda: x.u[k, 3, :])
     P = transform(T, l) @ vector(x.u, k)
     Q, half = np.outer(force, P), 0.5 * force * last
-    _add(E, _on_twists(0.5 * (Q + Q.T), half, half, 0.0), l)
-    _add(w, -np.concatenate([cross(P, force), force * last]), l)
+    add(E, _on_twists(0.5 * (Q + Q.T), half, half, 0.0), l)
+    add(w, -np.concatenate([cross(P, force), force * last]), l)
 
 
 def _cluster(k, x: Points, T_a, T_b, E) -> None:
@@ -179,14 +185,7 @@ def _cluster(k, x: Points, T_a, T_b, E) -> None:
         rows = [np.concatenate([cross(P, S_q.T).T, S_q * last], axis=1) for S_q, (P, last) in zip(slopes, deciding)]
         rows = functools.reduce(np.add, rows)
         P, last = place(T_a, u, i)
-        _add(E, -np.concatenate([cross(P, rows), rows * last]), l)
-
-
-def _add(ref, values: np.ndarray, l) -> None:
-    """To the row of link l."""
-    for i, x in enumerate(values.ravel()):
-        if not isinstance(x, (int, float)):  # zeros of a form are no rows of lanes
-            ref[l, i] = ref[l, i, :] + full(x)
+        add(E, -np.concatenate([cross(P, rows), rows * last]), l)
 
 
 def _column(y, t: Tables, s_a, s_b, E, w, J) -> None:

@@ -22,7 +22,8 @@ import numpy as np
 
 from pbad_jax.laws.instant import Instant
 from pbad_jax.math.pytree import STATIC
-from pbad_jax.math.small import small_sum
+from pbad_jax.math.rotations import hat
+from pbad_jax.math.small import identity_like, small_sum
 
 AT_A_TIME = 8  # places of a force that are looked at together, see `Parts`
 
@@ -128,6 +129,12 @@ def place(T: jax.Array, links, u: jax.Array) -> jax.Array:
     """T u of points u (...,4) on links (...): positions (...,3), or with V for T their velocities."""
     links = links if isinstance(links, jax.Array) else np.asarray(links, int)
     return small_sum(T[links] * u[..., None, :])
+
+
+def arms(T: jax.Array, links, u: jax.Array) -> jax.Array:
+    """a = [−[P], u₄ E] (...,3,6) of points u (...,4) on links (...) at T: how P = T u moves with their twists."""
+    P = place(T, links, u)
+    return jnp.concatenate([-hat(P), u[..., 3, None, None] * identity_like(P)], axis=-1)
 
 
 def each_link(links: tuple | jax.Array, u: jax.Array) -> np.ndarray | jax.Array:

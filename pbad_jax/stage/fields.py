@@ -26,13 +26,13 @@ class StageFields(NamedTuple):
 def stages(model: Model, start: StepStart, z: jax.Array) -> StageFields:
     """ΔT and frames of the stages at the increments z (m,nq)."""
     motion = jax.vmap(lambda z_j: transforms.joint_motion(model, z_j))(z)
+    joint = jax.vmap(lambda z_j: joint_field.difference(model, z_j))(z)
+    T, L = start.frames.T[None], start.L[None] + tangent_compose(start.L, motion)
     if start.recurrence == KERNEL:
         each = [increments(model, start.L, start.frames.T, x) for x in motion]
         dT, s = (jnp.stack(x) for x in zip(*each))
-        f = transforms.Frames(start.frames.T[None] + dT, start.L[None] + tangent_compose(start.L, motion), s)
-        return StageFields(z, Field(dT, jax.vmap(lambda z_j: joint_field.difference(model, z_j))(z)), f)
+        return StageFields(z, Field(dT, joint), transforms.Frames(T + dT, L, s))
     dT = jax.vmap(lambda x: transforms.increments(model, start.L, x))(motion)
-    dT, L = computed_once(dT, start.L[None] + tangent_compose(start.L, motion))
-    f = jax.vmap(lambda T, L_j: transforms.with_screws(model, T, L_j))(start.frames.T[None] + dT, L)
-    delta = Field(dT, jax.vmap(lambda z_j: joint_field.difference(model, z_j))(z))
-    return StageFields(z, delta, transforms.Frames(*computed_once(*f)))
+    dT, L = computed_once(dT, L)
+    f = jax.vmap(lambda T, L_j: transforms.with_screws(model, T, L_j))(T + dT, L)
+    return StageFields(z, Field(dT, joint), transforms.Frames(*computed_once(*f)))

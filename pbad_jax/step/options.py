@@ -298,6 +298,8 @@ def _takes_kernels(options: Options, recurrence: str) -> bool:
     if options.kernel != "pallas":
         return False
     device = jax.default_backend()
+    if device == "gpu" and "rocm" in jax.devices()[0].client.platform_version:
+        device = "GPU of AMD"
     if device != "gpu" and not lanes.INTERPRETED:
         raise OptionError(
             f"kernel is 'pallas', but the device is a {device}: kernels are for NVIDIA's GPUs; use kernel='auto' or "

@@ -44,6 +44,14 @@ def test_a_system_a_lane(interpreted, n):
     assert_close(shared, np.linalg.solve(A[1, 1], b[1].T).T, TIGHT)
 
 
+@pytest.mark.parametrize("size", [1e-25, 1e25])
+def test_a_system_of_any_size(interpreted, size):
+    """Squares of its entries are beyond what single precision has."""
+    A = np.array([[[0.0, 2.0], [-1.0, 3.0]]], np.float32) * np.float32(size)
+    x = jax.jit(jax.vmap(linear_solve.solve))(jnp.asarray(A), jnp.asarray(A[:, :, 0] + A[:, :, 1]))
+    assert_close(x, [[1.0, 1.0]], 2e-5)
+
+
 def test_a_singular_system_is_not_finite_and_its_neighbours_are(interpreted):
     A = np.stack([np.eye(3), np.zeros((3, 3)), np.diag([1.0, 2.0, 4.0])])
     x = jax.jit(jax.vmap(linear_solve.solve))(jnp.asarray(A, DTYPE), jnp.ones((3, 3), DTYPE))
